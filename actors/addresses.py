@@ -27,7 +27,7 @@ class Listening:
         return f"http://{host}:{port}"
 
 
-def listening(host: str | None, node: str, interfaces: Mapping[str, str]) -> Listening:
+def resolve_listen_address(host: str | None, node: str, interfaces: Mapping[str, str]) -> Listening:
     """What `cluster.service_host` means on a node.
 
     host: None is the node's own address; an address of all interfaces (0.0.0.0, ::) is announced as the node's; any

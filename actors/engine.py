@@ -85,7 +85,7 @@ class Engine:
         The EngineCore dies with the calling thread: call it on a thread that lives as long as the process.
         """
         own_sockets = orphans.make_sockets()
-        with engine_start.configured(own_sockets, spec.model_path):
+        with engine_start.track_start_phase(own_sockets, spec.model_path):
             return await cls._start(spec, own_sockets)
 
     @classmethod

@@ -38,7 +38,7 @@ _ours = False  # what GIVEN says by now is of an earlier engine of this process
 
 
 @contextmanager
-def configured(folder: Path | None, model_path: str) -> Iterator[None]:
+def track_start_phase(folder: Path | None, model_path: str) -> Iterator[None]:
     """While an engine starts: `phase` knows how far it is. folder: of the engine, which is removed with it; None where
     there is none."""
     global _folder, _ours

@@ -77,7 +77,7 @@ def completion_of(renderer: ChatRenderer, choice: Choice, request: TurnRequest) 
 
 
 @asynccontextmanager
-async def playing_here(
+async def local_env_workers(
     model: Teacher, spec: EnvWorkerSpec, services: Sequence[ServiceSpec]
 ) -> AsyncIterator[EnvWorkerPool]:
     """Environments, and the servers that they need, as long as a model at an address plays; it is closed with them.

@@ -10,7 +10,7 @@ from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
 
-from actors.playing_here import completion_of, play_group, playing_here, question_of
+from actors.playing_here import completion_of, local_env_workers, play_group, question_of
 from actors.renderer import ChatRenderer
 from actors.services import ServiceSpec
 from actors.watched import EnvWorkerSpec
@@ -54,7 +54,7 @@ class ServedPlays:
 
 
 @asynccontextmanager
-async def serving(
+async def open_served_player(
     config: ServedConfig,
     renderer: ChatRenderer,
     spec: EnvWorkerSpec,
@@ -69,5 +69,5 @@ async def serving(
     concurrency: questions at once. log: what the model has answered.
     """
     model = Teacher(config, concurrency=concurrency, log=log)
-    async with playing_here(model, spec, services) as worlds:
+    async with local_env_workers(model, spec, services) as worlds:
         yield ServedPlays(model, worlds, renderer, run_seed, sends_stop="stop" not in config.omit)

@@ -21,7 +21,7 @@ from urllib.parse import urlsplit
 import ray
 from ray.exceptions import RayError
 
-from actors.addresses import LOOPBACK, free_port, interfaces, listening, only_node
+from actors.addresses import LOOPBACK, free_port, interfaces, only_node, resolve_listen_address
 from actors.placement import ResourceRequest, actor_name
 from actors.specs import openmp
 from envs import new_player
@@ -29,7 +29,7 @@ from envs.base import Service
 from rlsys.errors import BadInput, RunFailed
 from rlsys.system import stack_signal
 from rlsys.system.calls import FIXED, SERVICE_TOKEN, WORKER_START, ask_to_stop, call, reason
-from rlsys.system.device import DEVICES, hidden
+from rlsys.system.device import DEVICES, gpu_env
 from rlsys.system.parts import of_part
 from rlsys.system.supervisor import Supervised, keep_pinging
 
@@ -84,9 +84,9 @@ class ToolService:
     def start(self, host: str | None, earlier: str) -> str:
         """Its address, once it answers there: the `earlier` one where it can be had again.
 
-        host: as `actors.addresses.listening` takes it. Raises BadInput for one that this node does not have.
+        host: as `actors.addresses.resolve_listen_address` takes it. Raises BadInput for one that is not of this node.
         """
-        place = listening(host, ray.util.get_node_ip_address(), interfaces())
+        place = resolve_listen_address(host, ray.util.get_node_ip_address(), interfaces())
         port, token = free_port(place, earlier), os.environ[SERVICE_TOKEN]
         self._service = self._spec.start(self._spec.config, host=place.bind, port=port, token=token)
         self._url = place.url(urlsplit(self._service.url).port or 0)
@@ -188,7 +188,7 @@ class Services:
             max_concurrency=4,  # a ping must not wait for a start
             scheduling_strategy=member.placement,
             # torch and faiss read OMP_NUM_THREADS when they are imported
-            runtime_env={"env_vars": openmp(cpus) | self.env_vars | hidden(gpus) | of_part(member.spec.name)},
+            runtime_env={"env_vars": openmp(cpus) | self.env_vars | gpu_env(gpus) | of_part(member.spec.name)},
         )
         return actor.remote(member.spec, {**self.secrets, SERVICE_TOKEN: self.token})
 

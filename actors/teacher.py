@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-from actors.playing_here import completion_of, play_group, playing_here, question_of
+from actors.playing_here import completion_of, local_env_workers, play_group, question_of
 from actors.renderer import ChatRenderer
 from actors.services import ServiceSpec
 from actors.watched import EnvWorkerSpec
@@ -62,7 +62,7 @@ class TeacherPlays:
 
 
 @asynccontextmanager
-async def teaching(
+async def open_teacher_player(
     recipe: RecipeConfig, renderer: ChatRenderer, spec: EnvWorkerSpec, services: Sequence[ServiceSpec], log: Path
 ) -> AsyncIterator[TeacherPlays]:
     """With the tool servers and the judge that the recipe asks for, in this process too. Raises BadInput.
@@ -72,5 +72,5 @@ async def teaching(
     calls_at_once = recipe.generate.concurrency or SERVED_AT_ONCE
     concurrency = max(calls_at_once, recipe.generate.samples)  # one group at least is under way
     teacher = Teacher(recipe.generate.teacher, concurrency=concurrency, log=log)
-    async with playing_here(teacher, spec, services) as worlds:
+    async with local_env_workers(teacher, spec, services) as worlds:
         yield TeacherPlays(recipe.generate.teacher, teacher, worlds, renderer, recipe.seed)

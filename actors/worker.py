@@ -26,7 +26,7 @@ from actors.specs import IDLE, EngineFailed, EngineSpec, EngineStats, PromptTooL
 from actors.watched import EnvWorkerSpec
 from actors.worlds import EnvWorkerPool
 from envs.services.stats import ToolStats
-from rlsys.clock import Progress, cut_at_deadline, following_progress, idle_s, pause_deadlines
+from rlsys.clock import Progress, cut_at_deadline, idle_s, pause_deadlines, track_progress
 from rlsys.group_rollout import run_group
 from rlsys.rollout import EpisodeBroken, Player, RolloutPlan, TurnRequest
 from rlsys.summaries import TrajectorySummary, summarize_group
@@ -143,7 +143,7 @@ class RolloutWorker:
         if self.version is None:
             raise EngineFailed(f"{self.spec.name} holds no published weights: it may not serve")
         key = plan.purpose, ticket.sequence, ticket.attempt
-        with following_progress() as progress, self.worlds.play(plan, ticket.task) as playing:
+        with track_progress() as progress, self.worlds.play(plan, ticket.task) as playing:
             self._playing[key] = progress
             try:
                 group = await run_group(self._player, playing, ticket, plan)

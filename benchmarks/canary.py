@@ -109,7 +109,7 @@ def prompts_of(path: str, draw: random.Random, windows: int) -> list[list[tuple[
 
 
 @contextmanager
-def changed(change: Callable[[], object], items: list[Weight]) -> Iterator[None]:
+def temporarily_changed(change: Callable[[], object], items: list[Weight]) -> Iterator[None]:
     originals = [item.tensor.detach().clone() for item in items]
     with torch.no_grad():
         change()
@@ -171,7 +171,7 @@ class Bench:
         with perturb_weights(model, noise, 1.0, seed):
             for number in range(0, len(items), step):
                 item = items[number]
-                with changed(partial(item.tensor.copy_, originals[number]), [item]):
+                with temporarily_changed(partial(item.tensor.copy_, originals[number]), [item]):
                     check = await self._load_as_it_is(update)
                 tried, bytes_tried = tried + 1, bytes_tried + item.num_bytes
                 if check.refusal:
@@ -203,7 +203,7 @@ class Bench:
         report.head("broken engine", "gap", "limit", "refused because")
         report.row("none", good.gap_mean, update.limit, good.refusal)
         for name, items, change in breaks(model):
-            with changed(change, items):
+            with temporarily_changed(change, items):
                 check = await self._load_as_it_is(update)
             report.row(name, check.gap_mean, update.limit, check.refusal or "PASSED")
 

@@ -138,13 +138,13 @@ def disturb(folder: Path, changes: Sequence[str], faults: Sequence[str]) -> dict
                 raise BadInput(f"`rlsys chaos` ended with exit code {code}", where=str(folder))
         outcome = json.loads(written.read_text())
     outcome["audit"] = [offender for check in outcome["audit"] for offender in check["offenders"]]
-    outcome["redone"] = redone(folder)
+    outcome["redone"] = repeated_step_costs(folder)
     run_summary = summary(folder)
     outcome["accuracy"] = run_summary["eval"]["after"]["sampled"] if run_summary is not None else None
     return outcome
 
 
-def redone(folder: Path) -> dict[str, float]:
+def repeated_step_costs(folder: Path) -> dict[str, float]:
     """Of steps that were taken again: how many, their seconds, those of waiting for groups, and of a checkpoint (the
     median of all, in which nothing is trained)."""
     names = Counter(row["name"] for row in read_lines(folder / JOURNAL) if row["event"] == "seal")

@@ -53,7 +53,7 @@ GROUP, VOCABULARY = 8, 151_000
 GROUPS_PER_STEP = 64
 
 
-def alone(work: Callable[..., Any], *arguments: Any) -> tuple[float, float, Any]:
+def measure_in_subprocess(work: Callable[..., Any], *arguments: Any) -> tuple[float, float, Any]:
     """(seconds, MiB, what it returned) of the work in a process that ends with it."""
     ours, theirs = multiprocessing.Pipe(duplex=False)
 
@@ -116,8 +116,8 @@ def measure_episodes(report: Report, options: argparse.Namespace) -> None:
     for tokens in options.tokens:
         groups = max(1, options.written // (GROUP * tokens))
         with tempfile.TemporaryDirectory() as folder:
-            making_s, _, _ = alone(make_groups, groups, tokens)
-            seconds, peak, _ = alone(write_episodes, Path(folder), groups, tokens)
+            making_s, _, _ = measure_in_subprocess(make_groups, groups, tokens)
+            seconds, peak, _ = measure_in_subprocess(write_episodes, Path(folder), groups, tokens)
         num_tokens = groups * GROUP * tokens
         seconds -= making_s
         report.row(tokens, groups * GROUP, seconds, 1e6 * seconds / num_tokens, peak, peak * 2**20 / num_tokens)
@@ -159,8 +159,11 @@ def measure_journal(report: Report, options: argparse.Namespace) -> None:
             make_run(folder, prompts)
             path = folder / "journal.jsonl"
             size = path.stat().st_size / 2**20
-            opened, summed = alone(open_journal, path), alone(count_prompts, path, prompts)
-            audited = alone(audit_run, folder)
+            opened, summed = (
+                measure_in_subprocess(open_journal, path),
+                measure_in_subprocess(count_prompts, path, prompts),
+            )
+            audited = measure_in_subprocess(audit_run, folder)
         report.row(prompts, size, *opened[:2], *summed[:2], *audited[:2])
 
 

@@ -53,7 +53,7 @@ def fastest(arms: study.Arms, name: str) -> float:
     return min(float(arms[arm(name, lag)]["curve"][-1]["seconds"]) for lag in LAGS)
 
 
-def then(arms: study.Arms, name: str, lag: int) -> float:
+def at_best(arms: study.Arms, name: str, lag: int) -> float:
     """Accuracy after the seconds of `fastest`, interpolated between two evaluations."""
     curve = arms[arm(name, lag)]["curve"]
     at, accuracies = ([point[key] for point in curve] for key in ("seconds", "accuracy"))
@@ -88,7 +88,7 @@ PREDICTIONS = (
     ),
     study.Prediction(
         "after as many seconds lag 1 is at most 0.02 below lag 0 in both miniatures",
-        lambda arms: all(then(arms, name, 1) >= then(arms, name, 0) - 0.02 for name in MINIATURES),
+        lambda arms: all(at_best(arms, name, 1) >= at_best(arms, name, 0) - 0.02 for name in MINIATURES),
         share=0.75,
     ),
     study.Prediction(
@@ -135,13 +135,15 @@ def tell(report: Report, by_seed: study.Found) -> None:
     report.head("miniature, loop.max_policy_lag", *columns)
     for name in MINIATURES:
         for lag in LAGS:
-            numbers = [[take(arms, name, lag) for arms in by_seed.values()] for take in (end, then, step_s, slowdown)]
+            numbers = [
+                [take(arms, name, lag) for arms in by_seed.values()] for take in (end, at_best, step_s, slowdown)
+            ]
             largest = max(arms[arm(name, lag)]["lag"] for arms in by_seed.values())
             report.row(arm(name, lag), *map(spread, numbers), largest)
     report.head("to lag 0, paired by seed", "after all steps", "after as many seconds")
     for name in MINIATURES:
         for lag in LAGS[1:]:
-            changes = [study.paired(by_seed, partial(change, take=take, name=name, lag=lag)) for take in (end, then)]
+            changes = [study.paired(by_seed, partial(change, take=take, name=name, lag=lag)) for take in (end, at_best)]
             report.row(arm(name, lag), *changes)
 
 

@@ -67,12 +67,12 @@ def play_seed(seed: int, runs: Path) -> Arms:
     arms = play_rewards(seed, runs)
     for name, share in STARTS.items():
         folder = folder_of(runs, seed, name)
-        study.train("long_cot/tiny", folder, [*own(seed), *OF_STARTS, f"env.demo_column_rate={share}"])
+        study.train("long_cot/tiny", folder, [*seed_changes(seed), *OF_STARTS, f"env.demo_column_rate={share}"])
         arms[name] = numbers(folder)
     return arms
 
 
-def own(seed: int) -> list[str]:
+def seed_changes(seed: int) -> list[str]:
     return [f"seed={seed}", f"env.seed={seed}", "stages.test=null", "checkpoint.keep=9", "report=none"]
 
 
@@ -83,7 +83,7 @@ def play_rewards(seed: int, runs: Path, changes: Sequence[str] = ()) -> Arms:
     for name, reward in REWARDS.items():
         folder = folder_of(runs, seed, name)
         start = [] if name == FIRST else ["stages.sft=null", f"model.path={study.weights(taught, TAUGHT)}"]
-        study.train("long_cot/tiny", folder, [*own(seed), *changes, *start, *reward])
+        study.train("long_cot/tiny", folder, [*seed_changes(seed), *changes, *start, *reward])
         arms[name] = numbers(folder)
     return arms
 

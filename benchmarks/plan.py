@@ -66,7 +66,7 @@ def read(name: str) -> Trace:
     return Trace(name=name, stage=record["stage"], setting=setting, steps=steps, groups=record["groups"])
 
 
-def of(trace: Trace) -> Calibration:
+def calibrate_from(trace: Trace) -> Calibration:
     cores = float(os.cpu_count() or 1)
     return calibrate(trace, cores=cores, learner_cores=cores)
 
@@ -84,7 +84,7 @@ def main() -> None:
             trace = read(name)
             half = len(trace.steps) // 2
             first, second = trace.part(0, half), trace.part(half, len(trace.steps))
-            model, took = of(first), fmean(second.seconds)
+            model, took = calibrate_from(first), fmean(second.seconds)
             predictions = (model.replayed.seconds, predict(model, answers=answers_of(second)).seconds)
             errors = [f"{seconds:.2f} ({seconds / took - 1:+.0%})" for seconds in predictions]
             report.row(name, len(trace.steps), fmean(first.seconds), took, *errors)
@@ -96,18 +96,20 @@ def main() -> None:
         report.head(
             "other setting", "predicted, s", "measured, s", "error", "without the worker's cores", "as it was, s"
         )
-        model = of(read("groups-32").and_then(read("groups-32-again")))
+        model = calibrate_from(read("groups-32").and_then(read("groups-32-again")))
         for name in ("groups-16", "groups-64"):
             show(report, f"{name} from groups-32", model, read(name))
         for source, target in ((WHOLE[3], WHOLE[2]), (WHOLE[2], WHOLE[3])):
             if is_kept(source) and is_kept(target):
-                show(report, f"{target} from {source}", of(read(source)), read(target))
+                show(report, f"{target} from {source}", calibrate_from(read(source)), read(target))
 
 
 def show(report: Report, name: str, model: Calibration, trace: Trace) -> None:
     setting = trace.setting
     took = fmean(trace.seconds)
-    unknown = of(replace(model.trace, steps=[{**step, "worker_cpu_s": math.nan} for step in model.trace.steps]))
+    unknown = calibrate_from(
+        replace(model.trace, steps=[{**step, "worker_cpu_s": math.nan} for step in model.trace.steps])
+    )
     pred, without = (
         predict(calibration, groups_per_step=setting.groups_per_step, workers=setting.workers).seconds
         for calibration in (model, unknown)

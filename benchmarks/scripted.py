@@ -144,7 +144,9 @@ class ScriptedWorker:
 
     async def load_weights(self, published: WeightManifest, probe: Any) -> LoadResult:
         self.loads = [*self.loads[-100:], (time.monotonic(), published.version)]
-        return LoadResult(version=published.version, seconds=0.0, probe_logprobs=said_of(probe, published.version < 0))
+        return LoadResult(
+            version=published.version, seconds=0.0, probe_logprobs=probe_logprobs(probe, published.version < 0)
+        )
 
     async def start_phase(self) -> str:
         return ""
@@ -239,7 +241,7 @@ class ScriptedRank(LearnerActor):
         return UpdateReport(applied=True, metrics={}, seconds=self.update_s)
 
     def logprobs(self, token_ids: Any) -> Any:
-        return said_of(token_ids, False)
+        return probe_logprobs(token_ids, False)
 
     def snapshot(self, folder: str, tokenizer_from: str) -> None:
         (Path(folder) / "hf").mkdir(parents=True, exist_ok=True)
@@ -249,14 +251,14 @@ class ScriptedRank(LearnerActor):
     def load(self, folder: str, optimizers_alone: bool) -> None: ...
 
     def measure(self, probe: Probe) -> ProbeValues:
-        logprobs = said_of(probe.samples, bool(probe.noise))
+        logprobs = probe_logprobs(probe.samples, bool(probe.noise))
         return ProbeValues(logprobs=logprobs, rounded=logprobs)
 
     def export(self, folder: Any, version: int, probe: Probe) -> tuple[WeightManifest, ProbeValues]:
         return WeightManifest(version=version), self.measure(probe)
 
 
-def said_of(probe: Any, perturbed: bool) -> tuple[tuple[float, ...], ...]:
+def probe_logprobs(probe: Any, perturbed: bool) -> tuple[tuple[float, ...], ...]:
     return tuple((-1.0 - MOVED * perturbed,) * (len(ids) - 1) for ids in probe)
 
 

@@ -32,7 +32,7 @@ ROOT = Path(__file__).resolve().parent.parent
 TAUGHT = 200  # steps of the quickstart's first stage
 
 Arms = dict[str, Any]  # the numbers of one seed's runs, by the name of the arm
-Found = dict[int, Arms]  # by seed
+ArmsBySeed = dict[int, Arms]  # by seed
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,9 +49,9 @@ def main(
     description: str | None,
     results: Path,
     play_seed: Callable[[int, Path], Arms],
-    tell: Callable[[Report, Found], None],
+    tell: Callable[[Report, ArmsBySeed], None],
     *,
-    draw: Callable[[Found, Path], None] | None = None,
+    draw: Callable[[ArmsBySeed, Path], None] | None = None,
     predictions: Sequence[Prediction] = (),
     seeds: Sequence[int] = (0, 1, 2, 3, 4),
 ) -> None:
@@ -108,7 +108,7 @@ def collect(
     play_seed: Callable[[int, Path], Arms],
     predictions: Sequence[Prediction] = (),
     planned: Sequence[int] = (),
-) -> Found:
+) -> ArmsBySeed:
     """Plays the seeds asked for, and writes the results after each: a study that is interrupted loses no seed.
 
     Seeds that stand in the file already are kept. A seed's runs are the folders `SEED-ARM` of options.runs, whose
@@ -149,7 +149,7 @@ def _seconds(runs: Path, seed: int) -> dict[str, float]:
 
 
 def _check_unchanged(
-    results: Path, recorded: Sequence[dict[str, Any]], predictions: Sequence[Prediction], by_seed: Found
+    results: Path, recorded: Sequence[dict[str, Any]], predictions: Sequence[Prediction], by_seed: ArmsBySeed
 ) -> None:
     """Neither a sentence nor what it asks of the numbers, in the seeds that have run."""
     if not by_seed:
@@ -163,11 +163,11 @@ def _check_unchanged(
         raise BadInput(f"a prediction was added after runs: {next(iter(by_text))}", where=str(results))
 
 
-def _held(prediction: Prediction, by_seed: Found) -> list[int]:
+def _held(prediction: Prediction, by_seed: ArmsBySeed) -> list[int]:
     return [seed for seed, arms in by_seed.items() if prediction.holds(arms)]
 
 
-def _outcome(prediction: Prediction, by_seed: Found, planned: Sequence[int]) -> dict[str, Any]:
+def _outcome(prediction: Prediction, by_seed: ArmsBySeed, planned: Sequence[int]) -> dict[str, Any]:
     seeds = _held(prediction, by_seed)
     min_seeds = math.ceil(prediction.share * len({*by_seed, *planned}) - 1e-9)
     return {
@@ -180,7 +180,7 @@ def _outcome(prediction: Prediction, by_seed: Found, planned: Sequence[int]) -> 
 
 
 def tell_predictions(
-    report: Report, by_seed: Found, predictions: Sequence[Prediction], planned: Sequence[int] = ()
+    report: Report, by_seed: ArmsBySeed, predictions: Sequence[Prediction], planned: Sequence[int] = ()
 ) -> None:
     """What was predicted, and in which seeds it came true."""
     report.head("predicted before the runs", "came true in", "shown")
@@ -205,7 +205,7 @@ def train_from_taught(
         yield name, folder
 
 
-def tell_gains(report: Report, title: str, by_seed: Found, rows: Mapping[str, Callable[..., float]]) -> None:
+def tell_gains(report: Report, title: str, by_seed: ArmsBySeed, rows: Mapping[str, Callable[..., float]]) -> None:
     """A table of numbers before and after: means over seeds with the smallest and the largest, and the mean of the
     differences with its interval. rows: how each is taken from a seed's arms, given `before` or `after`."""
     report.head(title, "before", "after", "difference")
@@ -222,7 +222,7 @@ def plot_seeds(axis: Any, at: Sequence[int], lines: Sequence[Sequence[float]], c
     axis.plot(at, [statistics.mean(values) for values in zip(*lines, strict=False)], color=colour, linewidth=2)
 
 
-def paired(by_seed: Found, difference: Callable[[Arms], float]) -> str:
+def paired(by_seed: ArmsBySeed, difference: Callable[[Arms], float]) -> str:
     """The mean over seeds of what two arms of one seed differ by, with its 95 % t-interval: +0.31 [+0.22, +0.40]."""
     values = [difference(arms) for arms in by_seed.values()]
     if len(values) < 2:

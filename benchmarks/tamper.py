@@ -20,7 +20,7 @@ from launch.driver.run.rundir import RunDir
 from launch.tools.audit.files import list_checkpoints, read_run
 from launch.tools.audit.properties import audit
 from rlsys.errors import BadInput
-from rlsys.seals import OWN, chained, with_own_digest
+from rlsys.seals import OWN, append_chain_digest, with_own_digest
 
 Edit = Callable[[Path], object]
 
@@ -34,7 +34,7 @@ def main() -> None:
 
 
 def print_table(run: Path, report: Report) -> None:
-    if offenders := audited(run):
+    if offenders := violated_properties(run):
         raise SystemExit(f"the audit of {run} says NO before anything was edited: {offenders}")
     report.head("edit", "audit", "resume")
     caught = edits = 0
@@ -46,13 +46,13 @@ def print_table(run: Path, report: Report) -> None:
                 edit(copy)
             if contents(copy) == before:
                 continue
-            violations = audited(copy)
+            violations = violated_properties(copy)
             report.row(name, ", ".join(violations) or "not covered", resumed(copy))
         edits, caught = edits + 1, caught + bool(violations)
     report.note(f"{caught} of {edits} edits are found by the audit")
 
 
-def audited(run: Path) -> list[str]:
+def violated_properties(run: Path) -> list[str]:
     """The properties that do not hold."""
     return [check.name for check in audit(read_run(run)) if not check.holds]
 
@@ -169,7 +169,7 @@ def append(row: Mapping[str, Any]) -> Edit:
     def edit(run: Path) -> None:
         path = run / "journal.jsonl"
         last = json.loads(path.read_text().splitlines()[-1])
-        line, _ = chained(json.dumps(dict(row) | {"lineage": last["lineage"]}), last["chain"])
+        line, _ = append_chain_digest(json.dumps(dict(row) | {"lineage": last["lineage"]}), last["chain"])
         with path.open("a") as file:
             file.write(line + "\n")
 

@@ -115,7 +115,7 @@ class End:
         shutil.rmtree(self.folder)
 
 
-def on(node: str, actor: type, *arguments: Any, **options: Any) -> Any:
+def place_actor(node: str, actor: type, *arguments: Any, **options: Any) -> Any:
     where = NodeAffinitySchedulingStrategy(node, soft=False)
     environment = {"env_vars": {"PYTHONPATH": ROOT, **ALLOCATOR}}
     factory = ray.remote(actor).options(num_cpus=0, scheduling_strategy=where, runtime_env=environment, **options)
@@ -123,7 +123,7 @@ def on(node: str, actor: type, *arguments: Any, **options: Any) -> Any:
 
 
 def transports(report: Report, nodes: list[str], megabytes: int) -> None:
-    sender, receiver = (on(node, End, f"bench{os.getpid()}", max_concurrency=4) for node in nodes[:2])
+    sender, receiver = (place_actor(node, End, f"bench{os.getpid()}", max_concurrency=4) for node in nodes[:2])
     files = ray.get(sender.write.remote(megabytes * 10**6 // BUCKET))
     flight, plain = ray.get(sender.addresses.remote())
     total = len(files) * BUCKET
@@ -174,7 +174,7 @@ class Writer:
 async def deliveries(report: Report, nodes: list[str], sizes: list[float]) -> None:
     folder = WeightFolder.open(f"bench{os.getpid()}")
     options = DistributorOptions(env_vars={"PYTHONPATH": ROOT}, start_timeout_s=120.0, fetch_timeout_s=120.0)
-    distributor, writer = WeightDistributor(folder, options), on(nodes[0], Writer)
+    distributor, writer = WeightDistributor(folder, options), place_actor(nodes[0], Writer)
     await distributor.ensure(nodes)
     report.head("MB", "receivers", "written in s", "carried in s", "GB/s to each")
     version = 0

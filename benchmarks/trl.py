@@ -78,23 +78,23 @@ GIVEN = Size(groups=8, group_size=8, new_tokens=64, lr=1e-5, window=128, highest
 
 
 def letters(completions: Sequence[Any], **_: Any) -> list[float]:
-    return [text.count("e") / max(1, len(text)) for text in map(said, completions)]
+    return [text.count("e") / max(1, len(text)) for text in map(completion_text, completions)]
 
 
 def right(completions: Sequence[Any], answer: Sequence[str], **_: Any) -> list[float]:
-    last = [(NUMBER.findall(said(completion)) or [""])[-1] for completion in completions]
+    last = [(NUMBER.findall(completion_text(completion)) or [""])[-1] for completion in completions]
     return [float(prediction == gold) for prediction, gold in zip(last, answer, strict=True)]
 
 
 def brief(completions: Sequence[Any], answer: Sequence[str], **_: Any) -> list[float]:
     scored = zip(right(completions, answer), completions, strict=True)
-    return [value - 0.001 * len(said(completion)) for value, completion in scored]
+    return [value - 0.001 * len(completion_text(completion)) for value, completion in scored]
 
 
 REWARDS = {"letters": letters, "right": right, "brief": brief}
 
 
-def said(completion: Sequence[Mapping[str, str]]) -> str:
+def completion_text(completion: Sequence[Mapping[str, str]]) -> str:
     return completion[0]["content"]
 
 

@@ -23,7 +23,7 @@ def add_system(world: World, config: Any) -> World:
     return cast(World, FramedWorld(world, config.system))
 
 
-def framed(system: str, messages: Sequence[Message]) -> tuple[Message, ...]:
+def prepend_system(system: str, messages: Sequence[Message]) -> tuple[Message, ...]:
     """A prompt with the text before it: in front of a system message that it has, and of a text without a chat."""
     first, *rest = messages
     if first.inline:
@@ -51,7 +51,7 @@ class FramedWorld:
     def demonstration(self, task: Task, seed: int) -> Demonstration:
         demonstration = self._world.demonstration(task, seed)
         env = None if demonstration.env is None else cast(Env, FramedEnv(demonstration.env, self._system))
-        return replace(demonstration, messages=framed(self._system, demonstration.messages), env=env)
+        return replace(demonstration, messages=prepend_system(self._system, demonstration.messages), env=env)
 
     def texts(self, limit: int) -> Iterator[str]:
         return World.texts(cast(World, self), limit)
@@ -68,8 +68,8 @@ class FramedEnv:
         return getattr(self._env, name)
 
     def first_messages(self) -> tuple[Message, ...]:
-        return framed(self._system, self._env.first_messages())
+        return prepend_system(self._system, self._env.first_messages())
 
     async def step(self, text: str, **kwargs: Any) -> Step:
         step: Step = await self._env.step(text, **kwargs)
-        return replace(step, reply=framed(self._system, step.replies)) if step.reset_context else step
+        return replace(step, reply=prepend_system(self._system, step.replies)) if step.reset_context else step

@@ -50,7 +50,7 @@ class MixtureWorld(World):
 
     def _named(self, split: str) -> tuple[Task, ...]:
         """The tasks of all environments, round-robin."""
-        return tuple(_in_turn([self.tasks_of(name, split) for name in self.parts]))
+        return tuple(_interleave([self.tasks_of(name, split) for name in self.parts]))
 
     def tasks_of(self, name: str, split: str) -> list[Task]:
         """Those of one environment."""
@@ -80,7 +80,7 @@ class MixtureWorld(World):
 
     def texts(self, limit: int) -> Iterator[str]:
         """Of each environment in turn: what has few texts is not crowded out by what has many."""
-        return islice(_in_turn([world.texts(limit) for world in self.parts.values()]), limit)
+        return islice(_interleave([world.texts(limit) for world in self.parts.values()]), limit)
 
     def texts_of(self, task: Task) -> list[str]:
         world, part_task = self.part(task)
@@ -99,6 +99,6 @@ class MixtureWorld(World):
             await world.close()
 
 
-def _in_turn(sources: Sequence[Iterable[T]]) -> Iterator[T]:
+def _interleave(sources: Sequence[Iterable[T]]) -> Iterator[T]:
     """The sources interleaved round-robin; one that is used up is skipped."""
     return (element for element in chain.from_iterable(zip_longest(*sources)) if element is not None)

@@ -121,7 +121,7 @@ def run(argv: list[str]) -> int:
         sys.stdout.flush()
         return code
     except BrokenPipeError as error:
-        return unread(error)
+        return end_unread_stdout(error)
     except BadInput as error:
         print(f"rlsys: error: {visible_lines(explain(error))}", file=sys.stderr)
         return 2
@@ -166,7 +166,7 @@ def report_failure(error: Exception) -> int:
     return 1
 
 
-def unread(error: BrokenPipeError) -> int:
+def end_unread_stdout(error: BrokenPipeError) -> int:
     """The reader of stdout, such as `head`, has closed it: a quiet end. Another broken pipe is a failure."""
     out = select.poll()
     out.register(1, 0)  # the system reports POLLERR for a pipe without a reader, asked for or not

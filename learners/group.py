@@ -31,7 +31,7 @@ from rlsys.errors import BadInput, LearnerLost, RunFailed
 from rlsys.metrics import Max, finite, merge
 from rlsys.plan import BatchPlan, deal, row_cost, shard_plan
 from rlsys.probe import Probe, ProbeValues
-from rlsys.system.calls import RANK_CALL, RANK_START, describe_lost_node, late, reason, within
+from rlsys.system.calls import RANK_CALL, RANK_START, describe_lost_node, reason, timeout_message, within
 from rlsys.system.parts import of_part
 from rlsys.system.patience import first_limit_s
 from rlsys.system.supervisor import Supervised
@@ -301,7 +301,7 @@ class LearnerGroup:
             raise RunFailed(f"learner {activity}: {reason(error)}") from error
         except TimeoutError as error:
             more = HINTS.get(activity, "")
-            raise RunFailed(f"learner {activity}: {late(timeout_s, key)}{more and f'; {more}'}") from error
+            raise RunFailed(f"learner {activity}: {timeout_message(timeout_s, key)}{more and f'; {more}'}") from error
         except RayError as error:  # a death, out of memory, no environment, an object lost ...
             if (why := _death(error)) is not None:
                 raise LearnerLost(f"learner {activity}: {why}") from error

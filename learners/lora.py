@@ -100,7 +100,7 @@ def switched_off(model: nn.Module) -> Iterator[None]:
 
 @contextmanager
 @torch.no_grad()
-def replaced(model: PreTrainedModel, tensors: Mapping[str, torch.Tensor]) -> Iterator[None]:
+def swap_adapter(model: PreTrainedModel, tensors: Mapping[str, torch.Tensor]) -> Iterator[None]:
     """Inside, the adapter has these numbers; afterwards its own are back, bit for bit."""
     originals = {name: parameter.detach().clone() for name, parameter in parameters(model).items()}
     copy_into(model, tensors, where="the reference")
@@ -124,7 +124,7 @@ class AdapterReference:
     def ready(self) -> Iterator[Any]:
         """The model to call, which is the policy's own: no gradient may be taken inside."""
         model = self.policy.model
-        with switched_off(model) if self._tensors is None else replaced(model, self._tensors):
+        with switched_off(model) if self._tensors is None else swap_adapter(model, self._tensors):
             yield self.policy
 
     def destroy(self) -> None:

@@ -40,7 +40,7 @@ def choose(key: str, table: Table, name: str) -> Choice:
         (schema,) = _annotations(built)
         return Choice(schema, built)
     if "." in name:
-        return _elsewhere(key, name)
+        return _import_choice(key, name)
     hint = nearest(name, table, otherwise="")
     raise BadInput(key=f"{key}.name", found=name, expected=f"one of {', '.join(table)}, or module.Class{hint}")
 
@@ -105,7 +105,7 @@ def load_own(
         raise BadInput(reason, key=key, found=path, expected=expected) from error
 
 
-def _elsewhere(key: str, name: str) -> Choice:
+def _import_choice(key: str, name: str) -> Choice:
     built, schemas = load_own(f"{key}.name", name, lambda built: (built, _annotations(built)))
     if len(schemas) != 1 or not is_dataclass(schemas[0]) or "name" not in {field.name for field in fields(schemas[0])}:
         expected = "a class that takes one argument, annotated with a config dataclass that has a field `name`"

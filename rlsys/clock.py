@@ -132,7 +132,7 @@ def cut_at_deadline(cut: Callable[[], object]) -> Iterator[None]:
 
 
 @contextmanager
-def following_progress() -> Iterator[Progress]:
+def track_progress() -> Iterator[Progress]:
     """Inside, collects the progress that the episodes of one group note with `note_progress`."""
     progress = Progress(at=asyncio.get_running_loop().time())
     before = _GROUP.set(progress)

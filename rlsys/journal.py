@@ -31,7 +31,7 @@ from typing import Literal
 from rlsys.errors import BadInput
 from rlsys.files import is_there, naming
 from rlsys.jsonl import decode, encode, json_object, kind_of
-from rlsys.seals import chained, follow
+from rlsys.seals import append_chain_digest, follow
 from rlsys.types import Ticket
 
 Outcome = Literal["trained", "filtered", "failed"]
@@ -152,7 +152,9 @@ class Journal:
     def _write(self, row: Row) -> None:
         head = {"event": NAMES[type(row)], "time": round(time.time(), 3)}
         with self._lock, naming(self.path):
-            line, self.chain = chained(json.dumps(head | encode(replace(row, lineage=self.lineage))), self.chain)
+            line, self.chain = append_chain_digest(
+                json.dumps(head | encode(replace(row, lineage=self.lineage))), self.chain
+            )
             self._file.write(line + "\n")
             self.mark += 1
 
@@ -220,7 +222,7 @@ def read_journal(path: Path) -> list[Row]:
 
 
 def read_surviving(path: Path) -> Iterator[Row]:
-    """`surviving` of a journal that may be long, a row at a time. Raises BadInput with the line that is damaged."""
+    """`surviving_rows` of a journal that may be long, one at a time. Raises BadInput with the line that is damaged."""
     for number, line in _surviving_lines(path):
         yield read_row(line, f"{path} line {number}")
 
@@ -267,12 +269,12 @@ def read_row(line: bytes, where: str) -> Row:
     return row
 
 
-def surviving(rows: Sequence[Row]) -> list[Row]:
+def surviving_rows(rows: Sequence[Row]) -> list[Row]:
     """The rows that led to the weights that exist now."""
     return [row for alive in _stretches(enumerate(rows)) for row in rows[alive]]
 
 
-def until_step(rows: Iterable[Row], step: int) -> list[Row]:
+def drop_later_outcomes(rows: Iterable[Row], step: int) -> list[Row]:
     """Without the outcomes of later steps: a step in which a run failed has no row of metrics, and is taken again."""
     return [row for row in rows if not (isinstance(row, Finished) and row.step > step)]
 
@@ -280,7 +282,7 @@ def until_step(rows: Iterable[Row], step: int) -> list[Row]:
 def split_late(rows: Iterable[Row]) -> tuple[list[Finished], list[Finished]]:
     """(outcomes that the process which took their step wrote, outcomes that a later one added to that step).
 
-    rows: `surviving` ones. A process that goes on from a checkpoint accounts for groups without signal that were played
+    rows: `surviving_rows`. A process that goes on from a checkpoint accounts for groups without signal that were played
     before it and that no step had taken. Their step is the last one before it, whose row is written, and does not count
     them.
     """
@@ -338,7 +340,7 @@ def count_prompts(path: Path, step: int) -> dict[str, int]:
 
 
 def ledger(rows: Iterable[Row]) -> Ledger:
-    """Close the account of `surviving` rows."""
+    """Close the account of surviving rows."""
     dispatched: dict[tuple[str, int], tuple[int, str]] = {}
     outcomes: dict[tuple[str, int], Outcome] = {}
     in_epoch: Counter[tuple[str, int, str]] = Counter()

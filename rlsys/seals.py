@@ -32,7 +32,7 @@ def with_own_digest(content: Mapping[str, Any]) -> dict[str, Any]:
     return {**content, OWN: own_digest(content)}
 
 
-def chained(line: str, before: str) -> tuple[str, str]:
+def append_chain_digest(line: str, before: str) -> tuple[str, str]:
     """(a JSON object with the digest of it and of the row before as its last key, that digest)."""
     digest = digest_of((before + line).encode())
     return f'{line[:-1]}{KEY}{digest}"}}', digest

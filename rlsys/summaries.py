@@ -149,12 +149,12 @@ def credit_group(algorithm: Advantages, group: GroupRef) -> tuple[bool | None, l
     return credit is not None, credit
 
 
-def ever_lacks(algorithm: Advantages, group_size: int) -> bool:
+def can_lack_signal(algorithm: Advantages, group_size: int) -> bool:
     """Whether a group can lack a signal: subtracting the group's baseline from equal rewards leaves zero advantages."""
     return not all(_has_signal(algorithm, [reward] * group_size) for reward in (0.0, 1.0))
 
 
-def never_has(algorithm: Advantages, group_size: int) -> bool:
+def never_has_signal(algorithm: Advantages, group_size: int) -> bool:
     """Whether no group can have a signal: a single episode has no sibling to be compared with."""
     return group_size == 1 and not any(_has_signal(algorithm, [reward]) for reward in (0.0, 1.0))
 

@@ -10,7 +10,7 @@ from typing import Any
 import yaml
 
 from rlsys.journal import read_journal
-from rlsys.seals import chained, links
+from rlsys.seals import append_chain_digest, links
 from tests.made import jsonl
 
 STAGES = [{"name": "sft", "kind": "sft", "steps": 2}, {"name": "rl", "kind": "rl", "steps": 2}]
@@ -74,6 +74,6 @@ def seal_again(run: Path, name: str, digest: str) -> None:
     lineage = max(row.lineage for row in read_journal(journal))
     row = {"event": "seal", "name": name, "digest": digest, "lineage": lineage}
     *_, last = links(journal.read_bytes().splitlines(keepends=True))
-    line, _ = chained(json.dumps(row), last.chain)
+    line, _ = append_chain_digest(json.dumps(row), last.chain)
     with journal.open("a") as file:
         file.write(f"{line}\n")

@@ -9,7 +9,7 @@ import threading
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from actors.addresses import interfaces, listening
+from actors.addresses import interfaces, resolve_listen_address
 from rlsys.system import memory, stack_signal
 from rlsys.system.weight_folder import WeightFolder, WeightManifest, digest_of, folder_name
 
@@ -52,7 +52,7 @@ class NodeWeightStore:
 
         with self._one:
             if self._transfer is None:
-                place = listening(self._host, ray.util.get_node_ip_address(), interfaces())
+                place = resolve_listen_address(self._host, ray.util.get_node_ip_address(), interfaces())
                 self._transfer = FlightTransfer(self.versions.folder, place.bind, token, announce=place.announce)
         return self._transfer.address
 

@@ -209,7 +209,9 @@ def episode(question: Question, protocol: Protocol, search: Search, mistake: Mis
     return messages
 
 
-def at_once(question: Question, base: KnowledgeBase, protocol: Protocol, guess: random.Random | None) -> list[Message]:
+def write_direct_answer(
+    question: Question, base: KnowledgeBase, protocol: Protocol, guess: random.Random | None
+) -> list[Message]:
     """The answer without a search; with `guess`, another name of its kind."""
     answer, kind = question.answer, base.kinds[question.answer]
     if guess is not None:

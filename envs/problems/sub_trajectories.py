@@ -73,7 +73,7 @@ def state_of(task: Task) -> tuple[Message, ...] | None:
     return None if state is None else _messages(state["messages"])
 
 
-def earlier(task: Task) -> tuple[Message, ...]:
+def turns_after_prompt(task: Task) -> tuple[Message, ...]:
     """A state's messages after the prompt; () for a task that is no state."""
     state = task.record.get(STATE)
     return () if state is None else _messages(state["messages"][state["num_prompt"] :])

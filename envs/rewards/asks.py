@@ -67,7 +67,7 @@ class Grades(Protocol):
     async def grade_any(self, given: str, golds: Sequence[str]) -> bool: ...
 
 
-def asks(reward: Any, transcript: Transcript) -> bool:
+def needs_awaiting(reward: Any, transcript: Transcript) -> bool:
     """Whether something has to be awaited first: a judge, a grader, a function."""
     if isinstance(reward, NeedsAwaiting) and reward.waits:
         return True

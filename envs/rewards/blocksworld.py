@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from envs.problems.blocks.execute import execute, unmet_facts
-from envs.problems.blocks.read import INVALID, VALID, Problem, problem
+from envs.problems.blocks.read import INVALID, VALID, Problem, problem_of
 from envs.problems.blocks.words import PLAN_END, fact_words, facts_words, read_plan, read_verdict, reason_words
 from envs.rewards import RIGHT
 from envs.rewards.findings import Finding, Span, SumOfFindings, make_finding
@@ -50,7 +50,7 @@ class BlocksworldReward(SumOfFindings):
         self._config = config
 
     def findings(self, transcript: Transcript) -> tuple[Finding, ...]:
-        instance = problem(transcript.task)
+        instance = problem_of(transcript.task)
         pieces = answer_pieces(transcript)
         last = pieces[-1] if pieces else Piece(0, "")
         if transcript.correct is not None:  # said by who asks for the score: nothing is executed

@@ -195,7 +195,7 @@ class FunctionsReward(SumOfFindings):
         if function.is_async:
             value = scores[function.part]
         else:
-            with _not_ending(function, transcript):
+            with _exits_as_bad_input(function, transcript):
                 value = function.value(function.call(**function.arguments(transcript)), transcript)
         if value is None:
             return function.part, None, 0.0
@@ -204,14 +204,14 @@ class FunctionsReward(SumOfFindings):
 
 async def call_function(function: OwnFunction, transcript: Transcript) -> float | None:
     """Its value for one transcript. Raises what it raises, and BadInput where it wants to end the process."""
-    with _not_ending(function, transcript):
+    with _exits_as_bad_input(function, transcript):
         returned = function.call(**function.arguments(transcript))
         awaited = function.is_async and isinstance(returned, Awaitable)
         return function.value(await returned if awaited else returned, transcript)
 
 
 @contextmanager
-def _not_ending(function: OwnFunction, transcript: Transcript) -> Iterator[None]:
+def _exits_as_bad_input(function: OwnFunction, transcript: Transcript) -> Iterator[None]:
     """Turns a SystemExit, StopIteration or CancelledError that the reward function raises itself into BadInput: in a
     task SystemExit would end the event loop of all episodes."""
     try:

@@ -15,7 +15,7 @@ from envs.rewards.findings import Finding, Span, SumOfFindings, make_finding
 from envs.rewards.transcript import Piece, answer_pieces, answers, last_pair, text_of
 from envs.services.judge.config import JudgeConfig
 from envs.services.judge.request import JudgeRequest
-from envs.tasks.conversation import asked_in_full
+from envs.tasks.conversation import full_question
 from envs.text.words import last_boxed_span, unbox
 from rlsys.errors import BadInput
 from rlsys.types import Task, Transcript
@@ -86,4 +86,4 @@ def about_answer(kind: str, task: Task, answer: str) -> JudgeRequest:
     """Raises BadInput for a task without an answer key."""
     golds = answers(task)
     key = golds[0] if len(golds) == 1 else json.dumps(golds, ensure_ascii=False)
-    return JudgeRequest(kind=kind, fields={"question": asked_in_full(task), "answers": key, "answer": answer})
+    return JudgeRequest(kind=kind, fields={"question": full_question(task), "answers": key, "answer": answer})

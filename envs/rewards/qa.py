@@ -49,7 +49,7 @@ def f1(prediction: str, gold: str, *, style: Style) -> float:
     other two an answer such as `A`, of which nothing is left, is 1 where it is the gold itself, else 0. Marks outside
     of ASCII do not count, as in `exact_match`.
     """
-    predicted, key = _both(prediction, gold)
+    predicted, key = _normalize_pair(prediction, gold)
     if style != "musique" and not (predicted and key):
         return float(bool(prediction.strip()) and _as_written(prediction) == _as_written(gold))
     if style == "hotpotqa" and predicted != key and (predicted in _VERDICTS or key in _VERDICTS):
@@ -72,11 +72,11 @@ def best_f1(prediction: str, golds: Sequence[str], *, style: Style) -> float:
 
 
 def _same(prediction: str, gold: str) -> bool:
-    words, key = _both(prediction, gold)
+    words, key = _normalize_pair(prediction, gold)
     return words == key if words and key else _as_written(prediction) == _as_written(gold)
 
 
-def _both(prediction: str, gold: str) -> tuple[str, str]:
+def _normalize_pair(prediction: str, gold: str) -> tuple[str, str]:
     """Both texts normalised; if they differ and one has punctuation outside ASCII, without any punctuation too."""
     words, key = normalize_answer(prediction), normalize_answer(gold)
     if words and key and words != key and not (_is_plain(prediction) and _is_plain(gold)):

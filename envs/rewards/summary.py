@@ -23,7 +23,7 @@ from envs.rewards.transcript import answer_pieces, answers, model_pieces
 from envs.services.judge.config import JudgeConfig
 from envs.services.judge.kinds import KINDS
 from envs.services.judge.request import JudgeRequest
-from envs.tasks.conversation import asked_in_full
+from envs.tasks.conversation import full_question
 from envs.text.choice import STANCE, TRUE_FALSE, YES_NO, Words, find_stated
 from envs.text.words import without_thought
 from rlsys.errors import BadInput
@@ -67,7 +67,7 @@ class AnswerKind:
     rules: Callable[[Transcript], tuple[Finding, ...]] | None = None  # None: only a judge can
     asks: str = ""  # kind of judge; "": the paper asks none
     # in addition to the response
-    fields: Callable[[Task], dict[str, str]] = lambda task: {"question": asked_in_full(task)}
+    fields: Callable[[Task], dict[str, str]] = lambda task: {"question": full_question(task)}
     value: Callable[[Task, str], float] = lambda task, verdict: float(verdict.casefold() in _key(task))
 
 
@@ -161,7 +161,7 @@ def _score_order(task: Task, verdict: str) -> float:
 
 def _with_options(task: Task) -> dict[str, str]:
     choices = [f"{letter}. {text}" for letter, text in options(task).items()]
-    return {"question": "\n".join([asked_in_full(task), *choices])}
+    return {"question": "\n".join([full_question(task), *choices])}
 
 
 def _word(task: Task) -> dict[str, str]:
@@ -176,7 +176,7 @@ def _facts(task: Task) -> dict[str, str]:
     facts = task.record.get("facts")
     if not isinstance(facts, list | tuple) or not facts:
         raise BadInput("is missing, empty or no list", where=f"task {task.task_id}", key='"facts"')
-    return {"question": asked_in_full(task), "facts": "\n".join(map(str, facts))}
+    return {"question": full_question(task), "facts": "\n".join(map(str, facts))}
 
 
 PROSCRIPT = ProscriptReward(ProscriptRewardConfig())

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Literal, Optional, TypeVar
 
-from envs.problems.sub_trajectories import earlier
+from envs.problems.sub_trajectories import turns_after_prompt
 from envs.protocols import Call, Protocol
 from envs.protocols.record import Malformed, answer
 from envs.protocols.swirl import SWIRL, SWIRL_MATH, result_of
@@ -28,7 +28,7 @@ from envs.services.judge.config import JudgeConfig
 from envs.services.judge.kinds import MAX_CONVERSATION
 from envs.services.judge.request import RULED, JudgeRequest
 from envs.services.judge.templates import CUT
-from envs.tasks.conversation import asked_in_full
+from envs.tasks.conversation import full_question
 from envs.text.words import step_verdict
 from rlsys.config.verdicts import VerdictsConfig
 from rlsys.errors import BadInput, require
@@ -123,7 +123,7 @@ class SwirlReward(SumOfFindings):
     def judging(self, transcript: Transcript) -> tuple[JudgeRequest, ...]:
         """One question for each message of the model, with the conversation up to it, and one about the answer; none
         where they are answered."""
-        config, question = self._config, asked_in_full(transcript.task)
+        config, question = self._config, full_question(transcript.task)
         requests: list[JudgeRequest] = []
         if transcript.judgements is None and config.judged_by == "judge":
             most = config.max_judged_chars
@@ -188,7 +188,7 @@ def step_rewards(judgements: Sequence[str]) -> tuple[float, ...]:
 
 def _conversations(transcript: Transcript) -> list[list[Message]]:
     """What was said up to and with each message of the model, from the end of the prompt on."""
-    before = earlier(transcript.task)
+    before = turns_after_prompt(transcript.task)
     return [[*before, *transcript.messages[: piece.message + 1]] for piece in model_pieces(transcript)]
 
 

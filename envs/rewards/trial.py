@@ -114,7 +114,7 @@ async def _problem(function: OwnFunction, tasks: Sequence[Task]) -> tuple[str, s
         try:
             fitting.append((transcript, await call_function(function, transcript)))
         except Exception as raised:  # fault boundary: code of the user's own
-            if _is_of_this_place(raised):
+            if _is_local_error(raised):
                 return f"not tried: it raised {describe_exception(raised)}"
             error = error or raised
     if not fitting:
@@ -191,7 +191,7 @@ def _reads_a_form(error: Exception, function: OwnFunction) -> bool:
     return code is None or last.filename != code.co_filename or not (last.line or "").startswith("raise")
 
 
-def _is_of_this_place(error: BaseException | None) -> bool:
+def _is_local_error(error: BaseException | None) -> bool:
     """Whether the cause may be this machine alone: a server, a file, a variable, a key, a GPU."""
     while error is not None:
         frame = error.__traceback__

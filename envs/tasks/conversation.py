@@ -156,7 +156,7 @@ def refuse_context(task: Task, slots: Collection[str]) -> None:
         text = task.record.get(key)
         if not isinstance(text, str) or key in slots or len(text.split()) <= FEW_WORDS or text.lstrip().startswith("["):
             continue
-        if text.strip() not in asked_in_full(task):
+        if text.strip() not in full_question(task):
             expected = f"none, or env.name=questions with an env.prompt that shows {{{key}}}"
             raise BadInput("is in no prompt", where=task.task_id, key=f'"{key}"', expected=expected)
 
@@ -172,7 +172,7 @@ def put_behind(turns: Sequence[Message], prompt: Sequence[Message]) -> tuple[Mes
     return (first, *turns, *rest)
 
 
-def asked_in_full(task: Task) -> str:
+def full_question(task: Task) -> str:
     """The question with the conversation around it, in one text: what tells two tasks apart, and what a judge reads."""
     before, after = _around_question(task)
     if not before and not after:

@@ -12,7 +12,7 @@ from functools import cache
 from typing import Any
 
 from envs.tasks.config import TaskConfig
-from envs.tasks.conversation import asked_in_full, turns_before
+from envs.tasks.conversation import full_question, turns_before
 from envs.tasks.formats import read_source
 from rlsys.asked import plain_text
 from rlsys.errors import BadInput, require
@@ -128,7 +128,7 @@ def _refuse_options(task: Task, prompt_text: Callable[[Task], str]) -> None:
 
 def _same(task: Task) -> object:
     """Of a multiple choice with its options: many ask which of them is true."""
-    return plain_text(asked_in_full(task)), *sorted(map(plain_text, _options(task)))
+    return plain_text(full_question(task)), *sorted(map(plain_text, _options(task)))
 
 
 def read_split(
@@ -143,11 +143,11 @@ def read_split(
     train = list(make(config.train_tasks, False) if data is None else read(data, split=config.data_split))
     content = {id(task): same(task) for task in train}  # of a conversation it reads the whole
     if eval_data is not None:
-        held_out = _different(read(eval_data, split=config.eval_split), lambda task: _copied(task, same))
+        held_out = _deduplicate(read(eval_data, split=config.eval_split), lambda task: _copy_key(task, same))
     elif data is None:
         held_out = list(make(config.held_out_count, True))
     else:
-        different = _different(sorted(train, key=_order_of(train, config.seed)), lambda task: content[id(task)])
+        different = _deduplicate(sorted(train, key=_order_of(train, config.seed)), lambda task: content[id(task)])
         held_out = different[: config.held_out_of(len(different))]
     apart, held_out_ids = {same(task) for task in held_out}, {task.task_id for task in held_out}
     # Of one file every task can be played: it has no other place.
@@ -155,20 +155,20 @@ def read_split(
     twins = [task for task in alike if task.task_id not in held_out_ids] if eval_data is None else []
     train = [task for task in train if content[id(task)] not in apart]
     if data is not None and config.data_tasks is not None:
-        train = _some(train, config.data_tasks, config.seed, data)
+        train = _sample_tasks(train, config.data_tasks, config.seed, data)
     if not train:
         raise BadInput(f"every {kind} is also held out in {eval_data or data}: nothing is left to train on", where=data)
     return tuple(train), tuple(held_out), tuple(twins)
 
 
-def _copied(task: Task, same: Callable[[Task], object]) -> object:
+def _copy_key(task: Task, same: Callable[[Task], object]) -> object:
     """What copies of a row have in common: two questions about one graph are no copies. Without an answer the row says
     what is asked, such as the seed of a game."""
     key = task.answers or json.dumps(task.record, sort_keys=True, default=repr)
     return same(task), plain_text(task.question), key
 
 
-def _different(tasks: Iterable[Task], same: Callable[[Task], object]) -> list[Task]:
+def _deduplicate(tasks: Iterable[Task], same: Callable[[Task], object]) -> list[Task]:
     """The tasks without duplicates, the first of each: a file may hold one many times, as AIME's often do."""
     unique: dict[object, Task] = {}
     for task in tasks:
@@ -176,7 +176,7 @@ def _different(tasks: Iterable[Task], same: Callable[[Task], object]) -> list[Ta
     return list(unique.values())
 
 
-def _some(tasks: list[Task], count: int, seed: int, data: str) -> list[Task]:
+def _sample_tasks(tasks: list[Task], count: int, seed: int, data: str) -> list[Task]:
     """`count` of the tasks in their order, sampled by another hash than the held-out split's."""
     if count > len(tasks):
         raise BadInput(f"{data} has {len(tasks)} training tasks", key="env.data_tasks", found=count)
@@ -186,4 +186,4 @@ def _some(tasks: list[Task], count: int, seed: int, data: str) -> list[Task]:
 def _order_of(tasks: list[Task], *salt: object) -> Callable[[Task], bytes]:
     """A hash order by the questions; of those that several tasks ask, by the whole conversation."""
     counts = Counter(task.question for task in tasks)
-    return lambda task: hash_order(*salt, task.question if counts[task.question] == 1 else asked_in_full(task))
+    return lambda task: hash_order(*salt, task.question if counts[task.question] == 1 else full_question(task))

@@ -35,13 +35,13 @@ def read_schema(key: str, path: str, name: str) -> Schema:
     """Of the function at a dotted path. Raises BadInput for what is none, naming the `key` of the configuration."""
 
     target = load_own(key, path, kind="module.function")
-    if expected := _wanted(target):
+    if expected := _expected_instead(target):
         raise BadInput(key=key, found=path, expected=expected)
     schema: Schema = load_own(key, path, lambda function: schema_of(function, name), kind="module.function")
     return schema
 
 
-def _wanted(target: Any) -> str:
+def _expected_instead(target: Any) -> str:
     """What should stand in the place of something that is no tool; empty of one that is."""
     if not callable(target):
         return "a function"

@@ -19,7 +19,7 @@ from envs.problems.blocks.read import (
     graph_rl_prompt,
     plan_of,
     planbench_prompt,
-    problem,
+    problem_of,
     read_tasks,
     short_prompt,
     verdict_on,
@@ -70,10 +70,10 @@ class BlocksworldWorld(World):
 
     def level(self, task: Task) -> str:
         """How many blocks there are."""
-        return str(len(blocks_of(problem(task).initial)))
+        return str(len(blocks_of(problem_of(task).initial)))
 
     def env(self, task: Task) -> OneMessage:
-        if problem(task).plan is None:
+        if problem_of(task).plan is None:
             return OneMessage(self._prompt(task), (PLAN_END,), lambda text: read_plan(text).problem is None)
         # A verifying model may quote the plan, so that only a new statement stops it.
         return OneMessage(self._prompt(task), (STATEMENT,), lambda text: read_verdict(text) is not None)
@@ -84,7 +84,7 @@ class BlocksworldWorld(World):
         The short prompt's verdict has no reason. Raises BadInput for a task that is too large to be solved here and
         comes without a plan, or that no plan solves.
         """
-        rng, instance = self._config.drawn_for(task, seed), problem(task)
+        rng, instance = self._config.drawn_for(task, seed), problem_of(task)
         mistaken = rng.random() < self._config.demo_error_rate
         if instance.plan is None:
             text = plan_of(task, instance, rng, mistaken=mistaken)
@@ -95,5 +95,5 @@ class BlocksworldWorld(World):
 
     def _prompt(self, task: Task) -> tuple[Message, ...]:
         # One user message: some chat templates have no system role.
-        content = PROMPTS[self._config.prompt](problem(task), task.record.get("query"))
+        content = PROMPTS[self._config.prompt](problem_of(task), task.record.get("query"))
         return (Message(role="user", content=content),)

@@ -17,7 +17,7 @@ from typing import Literal, Optional
 
 from envs.base import Demonstration, World
 from envs.episode import OneMessage
-from envs.framed import framed
+from envs.framed import prepend_system
 from envs.problems import sums
 from envs.protocols.styles import STYLES, options
 from envs.tasks.config import TaskConfig
@@ -105,7 +105,7 @@ class QuestionsWorld(World):
         if config.template == "base":
             return (Message(role="user", content=f"{config.system}\n{content}\n".lstrip("\n"), inline=True),)
         messages = (*turns_before(task), Message(role="user", content=content))
-        return framed(config.system, messages) if config.system else messages
+        return prepend_system(config.system, messages) if config.system else messages
 
     def _asked(self, task: Task) -> str:
         choices = [f"{letter}. {text}" for letter, text in options(task).items()]

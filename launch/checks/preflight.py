@@ -20,7 +20,7 @@ from envs.services.judge.judge import open_judge
 from envs.services.judge.templates import Prompts
 from launch.checks import hub, models
 from launch.checks.chat_template import read_template
-from launch.checks.deadlines import episode
+from launch.checks.deadlines import attempt_s
 from launch.checks.gpu_memory import (
     BYTES,
     GIGA,
@@ -192,8 +192,8 @@ def check_weights_room(recipe: RecipeConfig, device: Device) -> None:
 def check_room(weights_dir: str | None, required: int, store: int = 0) -> None:
     """Whether this node has room for so many bytes of versions in addition to Ray's store. Raises BadInput."""
     root = memory.memory_root(weights_dir)
-    with_store = store and not memory.room(root, store)  # else Ray takes a folder on the disk
-    problem = memory.room(root, required + store if with_store else required)
+    with_store = store and not memory.describe_no_room(root, store)  # else Ray takes a folder on the disk
+    problem = memory.describe_no_room(root, required + store if with_store else required)
     if problem:
         raise BadInput(problem)
 
@@ -289,7 +289,7 @@ def check_judging(recipe: RecipeConfig) -> None:
     reward = make_reward(recipe.reward)
     if not isinstance(reward, NeedsJudging):
         return
-    judge, patience = reward.judge, episode(recipe).value
+    judge, patience = reward.judge, attempt_s(recipe).value
     if not judge.given:
         if reward.always_judged:
             raise BadInput(

@@ -1,6 +1,6 @@
 """What a run may show to others: texts without values of secrets, and without home folders, which name a user.
 
-`shareable` is for arguments as they were typed, `Hider` for whole files: logs, stacks, configurations.
+`redact_arguments` is for arguments as they were typed, `Hider` for whole files: logs, stacks, configurations.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ BEARER = re.compile(r"\b(Bearer|Basic)\s+[\w.~+/=-]{8,}")
 USER = re.compile(r"://[^/\s]{1,2000}@")  # a user, a password, or a token in their place
 
 
-def shareable(arguments: Sequence[str]) -> list[str]:
+def redact_arguments(arguments: Sequence[str]) -> list[str]:
     """Arguments as typed, but for values of secrets, and home folders, which name a user."""
     return [without_home(_without_secret(argument)) for argument in arguments]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from launch.checks.deadlines import start
+from launch.checks.deadlines import load_deadline
 from launch.checks.gpu_memory import BYTES
 from launch.checks.preflight import model_bytes
 from launch.checks.teachers import count_parameters
@@ -19,10 +19,10 @@ def size_of(model: str) -> int:
 
 
 def start_of_engine(recipe: RecipeConfig, device: Device) -> Derived:
-    return start(recipe.rollout.start_timeout_s, model_bytes(recipe, device))
+    return load_deadline(recipe.rollout.start_timeout_s, model_bytes(recipe, device))
 
 
 def start_of_rank(recipe: RecipeConfig, device: Device, teachers: Iterable[str] = ()) -> Derived:
     """Of the start and of the loading of a stage's models: the policy and its reference, which may be another."""
     policy = model_bytes(recipe, device)
-    return start(recipe.learner.start_timeout_s, policy + max([policy, *map(size_of, teachers)]))
+    return load_deadline(recipe.learner.start_timeout_s, policy + max([policy, *map(size_of, teachers)]))

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from launch.checks.preflight import check_output
 from launch.commands.shared import add_test
-from launch.driver.evaluation.compare import ComparedSetting, as_json, lines
+from launch.driver.evaluation.compare import ComparedSetting, as_json, comparison_lines
 from launch.run_dir.names import evaluation_name
 from launch.run_dir.played import read_played
 from rlsys.errors import BadInput, require
@@ -42,7 +42,7 @@ def run(options: argparse.Namespace) -> int:
     if options.output is not None:
         check_output(options.output)
     settings = settings_of(options.results)
-    print("\n".join(lines(settings, options.alpha, options.test)))
+    print("\n".join(comparison_lines(settings, options.alpha, options.test)))
     if options.output is not None:
         replace_file(Path(options.output), json.dumps(as_json(settings, options.test), indent=1) + "\n")
     return 0

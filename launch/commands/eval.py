@@ -34,13 +34,13 @@ from launch.commands.trained import with_trained_args
 from launch.config.compose import compose, to_yaml
 from launch.config.layers import read_files
 from launch.driver.checkpoints.checkpoint import model_step
-from launch.driver.evaluation.against import against, against_lines, read_earlier
+from launch.driver.evaluation.against import against_lines, compare_with_earlier, read_earlier
 from launch.driver.evaluation.evaluate import list_pending
 from launch.driver.evaluation.report import (
+    combine_plays,
     describe_plan,
     failure_lines,
     metric_lines,
-    of_several,
     papers_of,
     report,
     table,
@@ -282,12 +282,12 @@ def finish(
         name: replace(play_result.played, prompts=plays[name].digest(), way=plays[name].way())
         for name, play_result in results.items()
     }
-    together, more = of_several(plays, ours, earlier)
+    together, more = combine_plays(plays, ours, earlier)
     document = report(metadata, plays, results) | more
     for line in [*table(results), *metric_lines(results, papers), *together, *failure_lines(results)]:
         progress.say(line)
     if earlier is not None:
-        differences = against(ours, earlier, options.test)
+        differences = compare_with_earlier(ours, earlier, options.test)
         document["against"] = {"file": options.against, "plays": {name: v.json() for name, v in differences.items()}}
         for line in against_lines(differences, options.against):
             progress.say(line)

@@ -27,7 +27,7 @@ from launch.driver.run.choose_run import choose_run_dir, refuse_foreign
 from launch.driver.run.exchanged import moved_data, refuse_exchanged
 from launch.driver.run.rundir import RunDir
 from launch.driver.stages.addresses import addresses_of
-from launch.driver.stages.base import needs_engines, scored_in, trained_on_engines
+from launch.driver.stages.base import needs_engines, recipes_with_rollouts, scored_recipes
 from launch.driver.stages.train import (
     arithmetic,
     check,
@@ -139,7 +139,7 @@ def go(options: argparse.Namespace, progress: Progress) -> int:
             progress.say("that checkpoint was saved without digests: its files are taken as they are")
         played = [recipe for stage in playing for recipe in recipes_of(stage.config)]
         run = parts.make_run(
-            config, directory, state, progress, text=text, playing=played, trained=trained_on_engines(config),
+            config, directory, state, progress, text=text, playing=played, trained=recipes_with_rollouts(config),
             weights=weights, overrides=options.overrides, known=file_facts,
             forecast={} if timed is None else timed.forecast.first_s,
         )  # fmt: skip
@@ -153,7 +153,7 @@ def try_users_parts(config: RunConfig, stages: Sequence[StageConfig], progress: 
     """The reward functions of these stages are called once, their judges and teachers asked one question. Raises
     BadInput for a function that raises, unless the run is continued: then it is said."""
     for stage in stages:
-        try_functions_of(scored_in(config, stage), progress.say if continued else None)
+        try_functions_of(scored_recipes(config, stage), progress.say if continued else None)
     ask_all(addresses_of(config, stages), progress.say)
 
 

@@ -19,14 +19,14 @@ def with_adapters(recipe: RecipeConfig, stages: Sequence[StageConfig]) -> list[S
     if not lora.rank:
         return list(stages)
     first = _first(lora, stages, scratch=recipe.model.path is None)
-    found = []
+    configs = []
     for index, stage in enumerate(stages):
-        own = replace(lora, rank=lora.rank if index >= first else 0, begins=stages[first].name)
-        found.append(replace(stage, config=replace(stage.config, model=replace(stage.config.model, lora=own))))
-    for index, stage in enumerate(found):
+        stage_lora = replace(lora, rank=lora.rank if index >= first else 0, begins=stages[first].name)
+        configs.append(replace(stage, config=replace(stage.config, model=replace(stage.config.model, lora=stage_lora))))
+    for index, stage in enumerate(configs):
         if index >= first:
-            _check(stage, follows_weights=index == first and any(map(_trains, found[:index])))
-    return found
+            _check(stage, follows_weights=index == first and any(map(_trains, configs[:index])))
+    return configs
 
 
 def _trains(stage: StageConfig) -> bool:
@@ -34,7 +34,7 @@ def _trains(stage: StageConfig) -> bool:
 
 
 def _first(lora: LoraConfig, stages: Sequence[StageConfig], *, scratch: bool) -> int:
-    """Of those that train; 0 where none does."""
+    """Index of the first stage that trains an adapter; 0 where no stage trains."""
     training = {stage.name: index for index, stage in enumerate(stages) if _trains(stage)}
     if lora.begins is not None and training:
         if lora.begins not in training:
@@ -43,13 +43,13 @@ def _first(lora: LoraConfig, stages: Sequence[StageConfig], *, scratch: bool) ->
         return training[lora.begins]
     if not scratch:
         return next(iter(training.values()), 0)
-    other = next((index for index in training.values() if stages[index].kind != "sft"), None)
-    if other is None and training:
+    first_index = next((index for index in training.values() if stages[index].kind != "sft"), None)
+    if first_index is None and training:
         raise BadInput(
             "the policy is built from nothing and every stage is supervised", key="model.lora.rank", found=lora.rank,
             expected="model.path, model.lora.begins, or 0",
         )  # fmt: skip
-    return other or 0
+    return first_index or 0
 
 
 def _check(stage: StageConfig, *, follows_weights: bool) -> None:

@@ -63,8 +63,8 @@ def compose(config: str, overrides: Sequence[str], *, saved: bool = False, serve
     saved: the file is a run's own, which a rule that is younger than the run may not refuse. served: name of the model
     behind an address that plays, where it is not `model.path`.
     """
-    layers, stages, asked = _read(config, overrides, served)
-    _check_choices(asked, layers, stages)
+    layers, stages, command_line = _read(config, overrides, served)
+    _check_choices(command_line, layers, stages)
     removals = Removals()
     recipe = _recipe(layers, None, removals)
     if not stages:
@@ -80,14 +80,14 @@ def compose(config: str, overrides: Sequence[str], *, saved: bool = False, serve
             scope.check_scope(source.where, layer.values)
         recipe_here = _recipe(source.layers, stage, removals)
         for layer in source.of_kind if not saved else ():
-            scope.check_reads(source.where, layer.values, source.head, recipe_here, [each.head for each in stages])
+            scope.check_reads(source.where, layer.values, source.head, recipe_here, [entry.head for entry in stages])
         if not saved:
             check_name(source.where, source.head)
             check_mixes(source.where, source.head, recipe_here)
             for part in parts_of(source.layers):
-                one, where = recipe_here.by_env[part.name], source.where + f": envs.{part.name}" * bool(part.name)
-                stage.check(where, source.head, one)
-                scope.check_unread(where, part.layers, one, written=is_written(source.layers))
+                view, where = recipe_here.by_env[part.name], source.where + f": envs.{part.name}" * bool(part.name)
+                stage.check(where, source.head, view)
+                scope.check_unread(where, part.layers, view, written=is_written(source.layers))
             check_optimizer(source.where, source.head, recipe_here, built)
             check_sets(source.where, recipe_here)
         built.append(stage.build(source.where, source.head, recipe_here, built))
@@ -101,23 +101,23 @@ def compose(config: str, overrides: Sequence[str], *, saved: bool = False, serve
     return RunConfig(recipe=recipe, stages=tuple(with_adapters(recipe, built)))
 
 
-def _check_choices(given: Sequence[Layer], layers: Sequence[Layer], stages: Sequence[StageSource]) -> None:
+def _check_choices(command_line: Sequence[Layer], layers: Sequence[Layer], stages: Sequence[StageSource]) -> None:
     """What the command line says of the environment and the reward, against what holds in each stage.
 
-    given: the layers of the command line."""
-    asked = {key: table for key, table in CHOSEN.items() if any(key in layer.values for layer in given)}
-    known = [source for source in stages if source.head.kind in STAGES]
-    if not asked:
+    command_line: its layers."""
+    tables = {key: table for key, table in CHOSEN.items() if any(key in layer.values for layer in command_line)}
+    sources = [source for source in stages if source.head.kind in STAGES]
+    if not tables:
         return
-    held = [(None, layers, None), *((each.name, each.layers, stage_of(each.head.kind)) for each in known)]
-    picked = [
-        scope.Picked(name, {key: _choose_name(key, table, part.layers, stage) for key, table in asked.items()})
-        for name, held_here, stage in held
-        for part in parts_of(held_here)
+    cases = [(None, layers, None), *((source.name, source.layers, stage_of(source.head.kind)) for source in sources)]
+    choices = [
+        scope.Picked(name, {key: _choose_name(key, table, part.layers, stage) for key, table in tables.items()})
+        for name, case_layers, stage in cases
+        for part in parts_of(case_layers)
     ]
-    for layer in given:
-        scope.check_choices(layer.values, picked, asked)
-    scope.say_left_out([(layer.source, layer.values) for layer in layers], asked)
+    for layer in command_line:
+        scope.check_choices(layer.values, choices, tables)
+    scope.say_left_out([(layer.source, layer.values) for layer in layers], tables)
 
 
 def last_recipe(config: str, overrides: Sequence[str]) -> RecipeConfig:
@@ -153,30 +153,30 @@ def _read(
     files, stages = read_files(path, seen=())
     everywhere, by_stage = parse_overrides(overrides, stages)
     command_line = [Layer("command line", values) for values in everywhere]
-    given_here = [*everywhere, *(values for given in by_stage.values() for values in given or ())]
-    removed = [index for index, given in by_stage.items() if given is None]
-    kinds = {index: StageEntry(tuple(given)).get("kind") for index, given in by_stage.items() if given is not None}
+    given_here = [*everywhere, *(values for edits in by_stage.values() for values in edits or ())]
+    removed = [index for index, edits in by_stage.items() if edits is None]
+    kinds = {index: StageEntry(tuple(edits)).get("kind") for index, edits in by_stage.items() if edits is not None}
     replaced = [index for index, kind in kinds.items() if kind not in (None, stages[index].get("kind"))]
     foreign = find_foreign(files, stages, given_here, removed=removed, replaced=replaced, served=served)
-    found: list[StageSource] = []
+    sources: list[StageSource] = []
     for index, stage in enumerate(stages):
         where, name = f"{config}: stages.{stage.get('name', index)}", stage.label
-        given = by_stage.get(index, [])
-        if given is None:
+        edits = by_stage.get(index, [])
+        if edits is None:
             continue
-        own, asked = (
-            [Layer(source, {key: value for key, value in each.items() if key not in STAGE_KEYS}) for each in values]
-            for source, values in ((where, stage.layers), (f"command line: stages.{name}", given))
+        file_layers, cli_layers = (
+            [Layer(source, {key: value for key, value in raw.items() if key not in STAGE_KEYS}) for raw in values]
+            for source, values in ((where, stage.layers), (f"command line: stages.{name}", edits))
         )
-        whole = StageEntry((*stage.layers, *given))
-        head = StageKeys(**{key: whole.get(key) for key in STAGE_KEYS})
-        layers = (*files, *own, without_figures(foreign, (*files, *own)), *command_line, *asked)
-        checked = tuple(asked) if is_written(files) else (*own, *asked)
-        of_kind = checked if head.kind == stage.get("kind") else tuple(asked)
-        found.append(StageSource(where=where, name=name, head=head, layers=layers, own=checked, of_kind=of_kind))
-    for layer in (*files, *command_line, *(layer for source in found for layer in source.own)):
+        entry = StageEntry((*stage.layers, *edits))
+        head = StageKeys(**{key: entry.get(key) for key in STAGE_KEYS})
+        layers = (*files, *file_layers, without_figures(foreign, (*files, *file_layers)), *command_line, *cli_layers)
+        checked = tuple(cli_layers) if is_written(files) else (*file_layers, *cli_layers)
+        of_kind = checked if head.kind == stage.get("kind") else tuple(cli_layers)
+        sources.append(StageSource(where=where, name=name, head=head, layers=layers, own=checked, of_kind=of_kind))
+    for layer in (*files, *command_line, *(layer for source in sources for layer in source.own)):
         _check_keys(layer.source, layer.values, RecipeConfig, {}, "")
-    return [*files, without_figures(foreign, files), *command_line], found, command_line
+    return [*files, without_figures(foreign, files), *command_line], sources, command_line
 
 
 def _recipe(
@@ -192,12 +192,12 @@ def _recipe_of_one(
     layers: Sequence[Layer], stage: Stage | None, removals: Removals, tables: Mapping[str, Table]
 ) -> RecipeConfig:
     """With one environment."""
-    chosen = {key: _choose_name(key, table, layers, stage) for key, table in tables.items()}
-    schemas = {key: choose(key, tables[key], name).schema for key, name in chosen.items()}
-    kept: list[Layer] = []
+    names = {key: _choose_name(key, table, layers, stage) for key, table in tables.items()}
+    schemas = {key: choose(key, tables[key], name).schema for key, name in names.items()}
+    used_layers: list[Layer] = []
     for layer in layers:
         values = {key: value for key, value in layer.values.items() if key in tables or key not in TABLES}
-        for key, name in chosen.items():
+        for key, name in names.items():
             part = values.get(key)
             if isinstance(part, dict) and part.get("name", name) != name:
                 # It belongs to another algorithm, environment or reward than the one that holds here.
@@ -206,10 +206,10 @@ def _recipe_of_one(
                 if stage is not None and _fits_any(key, part):
                     del values[key]  # `algorithm.clip_low=0.1` on the command line speaks to the rl stages only
         _check_keys(layer.source, values, RecipeConfig, schemas, "")
-        kept.append(Layer(layer.source, values))
+        used_layers.append(Layer(layer.source, values))
     from launch.config.merge import merge_recipe  # OmegaConf behind it: the help of a command goes without
 
-    return merge_recipe(kept, schemas, removals)
+    return merge_recipe(used_layers, schemas, removals)
 
 
 def _choose_name(key: str, table: Table, layers: Sequence[Layer], stage: Stage | None) -> str:
@@ -256,10 +256,10 @@ def _check_keys(source: str, values: Mapping[str, Any], schema: type, parts: Map
         if key == "envs" and not prefix:
             continue  # checked as what it stands for, a recipe for each
         if key not in hints:
-            given = _first_key(f"{prefix}{key}", value)
-            known = [*[*STAGE_KEYS] * (": stages." in source), *known_names(TABLES, parts)]
+            full_key = _first_key(f"{prefix}{key}", value)
+            valid_keys = [*[*STAGE_KEYS] * (": stages." in source), *known_names(TABLES, parts)]
             listed = f" (`rlsys config {prefix.rstrip('.')}".rstrip() + "` lists the keys)"
-            raise BadInput(f"unknown key{suggest_key(given, known) or listed}", where=source, key=given)
+            raise BadInput(f"unknown key{suggest_key(full_key, valid_keys) or listed}", where=source, key=full_key)
         inner = parts.get(prefix + key, hints[key])
         if isinstance(inner, type) and is_dataclass(inner):
             if not isinstance(value, dict):
@@ -267,26 +267,26 @@ def _check_keys(source: str, values: Mapping[str, Any], schema: type, parts: Map
             _check_keys(source, value, inner, parts, f"{prefix}{key}.")
         elif isinstance(value, list) and get_origin(hints[key]) is dict:  # OmegaConf would not say which
             raise BadInput(where=source, key=f"{prefix}{key}", found=value, expected=kind_of(hints[key]))
-        elif (named := named_sections(hints[key])) is not None and isinstance(value, dict):
-            for name, each in value.items():
+        elif (section_type := named_sections(hints[key])) is not None and isinstance(value, dict):
+            for name, section in value.items():
                 where = f"{prefix}{key}.{name}"
-                if each is None:
+                if section is None:
                     continue  # it is left out
-                if not isinstance(each, dict):
+                if not isinstance(section, dict):
                     expected = "keys and values, or null to leave it out"
-                    raise BadInput(where=source, key=where, found=each, expected=expected)
-                _check_keys(source, each, named, parts, f"{where}.")
+                    raise BadInput(where=source, key=where, found=section, expected=expected)
+                _check_keys(source, section, section_type, parts, f"{where}.")
         elif is_list(hints[key]) and isinstance(value, dict):
             entry = _first_key(f"{prefix}{key}", value)
             raise BadInput(
                 "an entry of a list is not set alone", where=source, key=entry, expected=f"{prefix}{key}=[..]"
             )
-        elif (each_of := listed_sections(hints[key])) is not None and isinstance(value, list):
-            for at, each in enumerate(value):
+        elif (entry_type := listed_sections(hints[key])) is not None and isinstance(value, list):
+            for at, section in enumerate(value):
                 where = f"{prefix}{key}.{at}"
-                if not isinstance(each, dict):
-                    raise BadInput(where=source, key=where, found=each, expected="keys and values")
-                _check_keys(source, each, each_of, parts, f"{where}.")
+                if not isinstance(section, dict):
+                    raise BadInput(where=source, key=where, found=section, expected="keys and values")
+                _check_keys(source, section, entry_type, parts, f"{where}.")
 
 
 @cache
@@ -322,12 +322,12 @@ def _head(stage: StageConfig) -> Raw:
     head: Raw = {"name": stage.name, "kind": stage.kind}
     if stage_of(stage.kind).has_length:
         head |= {"steps": stage.steps} if stage.epochs is None else {"epochs": stage.epochs}
-    given = {"data": stage.data, "prompts": stage.prompts}
-    return head | {key: value for key, value in given.items() if value is not None}
+    inputs = {"data": stage.data, "prompts": stage.prompts}
+    return head | {key: value for key, value in inputs.items() if value is not None}
 
 
-def _difference(values: Raw, base: Raw, made: Any, prefix: str = "") -> Raw:
-    """What `values`, the settings in `made`, say that `base` does not; in whole what another name picks, and the
+def _difference(values: Raw, base: Raw, settings: Any, prefix: str = "") -> Raw:
+    """What `values`, of `settings`, say that `base` does not; in whole what another name picks, and the
     algorithm; under a dotted key a mapping with names of the user's own, which is not that of `base` with changes."""
     changed: Raw = {}
     dotted: Raw = {}
@@ -335,7 +335,7 @@ def _difference(values: Raw, base: Raw, made: Any, prefix: str = "") -> Raw:
         below = base.get(key)
         if key in base and value == below:
             continue
-        part = getattr(made, key, None)
+        part = getattr(settings, key, None)
         if not isinstance(value, dict):
             changed[key] = value
         elif not is_dataclass(part):
@@ -343,7 +343,7 @@ def _difference(values: Raw, base: Raw, made: Any, prefix: str = "") -> Raw:
         else:
             same = isinstance(below, dict) and key != "algorithm" and value.get("name") == below.get("name")
             inside = _difference(value, dict(below or {}) if same else {}, part, f"{prefix}{key}.")
-            own = {name: each for name, each in inside.items() if "." not in name}
-            dotted |= {name: each for name, each in inside.items() if "." in name}
-            changed |= {key: own} if own else {}
+            section = {name: setting for name, setting in inside.items() if "." not in name}
+            dotted |= {name: setting for name, setting in inside.items() if "." in name}
+            changed |= {key: section} if section else {}
     return changed | dotted

@@ -43,17 +43,17 @@ def refuse_other_config(
             where=saved,
         )
     before = compose(str(saved), [], saved=True)
-    begun, now = _identity(before), _identity(config)
-    if begun["stages"] == now["stages"]:
+    old, new = _identity(before), _identity(config)
+    if old["stages"] == new["stages"]:
         number = state.stage_index
         if number == len(config.stages) and _grows(before.stages[-1], config.stages[-1]):
             number -= 1
         if number < state.stage_index or state.stage_step:
-            begun, now = begun | _midway(before.stages[number]), now | _midway(config.stages[number])
+            old, new = old | _midway(before.stages[number]), new | _midway(config.stages[number])
         for ended in range(number):
-            begun, now = begun | _length(before.stages[ended]), now | _length(config.stages[ended])
-    now = {key: begun.get(key) if _places(begun.get(key)) == _places(now[key], moved) else now[key] for key in now}
-    changed = differences(begun, now)
+            old, new = old | _length(before.stages[ended]), new | _length(config.stages[ended])
+    new = {key: old.get(key) if _places(old.get(key)) == _places(new[key], moved) else new[key] for key in new}
+    changed = differences(old, new)
     if changed:
         raise BadInput(f"it was begun with {changed}: choose another directory", key="--run-dir", found=path)
 
@@ -63,7 +63,7 @@ def _places(value: Any, moved: Mapping[str, str] = MappingProxyType({})) -> Any:
     if isinstance(value, str):
         return moved.get(without_home(value), without_home(value))
     if isinstance(value, Mapping):
-        return {_places(key, moved): _places(each, moved) for key, each in value.items()}
+        return {_places(key, moved): _places(child, moved) for key, child in value.items()}
     return value
 
 
@@ -81,15 +81,15 @@ def changed_midway(path: Path, config: RunConfig, state: DriverState) -> list[st
         [f"changed in the middle of stage {config.stages[at].name}: {_list(now)}"] if state.stage_step and now else []
     )
     for old, ended in zip(before.stages[:at], config.stages[:at], strict=True):
-        own = {key: values for key, values in _changes(old, ended).items() if now.get(key, ("", ""))[1] != values[1]}
-        lines += [f"stage {ended.name} has ended, and nothing comes of: {_list(own)}"] if own else []
+        edits = {key: values for key, values in _changes(old, ended).items() if now.get(key, ("", ""))[1] != values[1]}
+        lines += [f"stage {ended.name} has ended, and nothing comes of: {_list(edits)}"] if edits else []
     return lines
 
 
 def _changes(before: StageConfig, now: StageConfig) -> dict[str, tuple[Any, Any]]:
     old, new = (
-        dict(_leaves({part: value for part, value in asdict(each.config).items() if part in TOLD}))
-        for each in (before, now)
+        dict(_leaves({part: value for part, value in asdict(stage.config).items() if part in TOLD}))
+        for stage in (before, now)
     )
     return {
         key: (old.get(key), new.get(key)) for key in {**old, **new} if _places(old.get(key)) != _places(new.get(key))
@@ -130,10 +130,10 @@ def _identity(config: RunConfig) -> dict[str, Any]:
     del model["lora"]["lr_scale"]  # as learner.lr, which may change
     identity |= {f"model.{key}": value for key, value in model.items()}
     for stage in config.stages:
-        own = {"kind": stage.kind, "loop.groups_per_step": stage.config.loop.groups_per_step}
-        own |= identity_of("env", stage.config.env)
-        own |= stage_of(stage.kind).identity(stage)
-        identity |= {f"stages.{stage.name}.{key}": value for key, value in own.items()}
+        values = {"kind": stage.kind, "loop.groups_per_step": stage.config.loop.groups_per_step}
+        values |= identity_of("env", stage.config.env)
+        values |= stage_of(stage.kind).identity(stage)
+        identity |= {f"stages.{stage.name}.{key}": value for key, value in values.items()}
     return identity
 
 
@@ -143,20 +143,20 @@ def with_more_steps(overrides: Sequence[str], run_dir: str | None) -> list[str]:
     While that run is not finished it continues to the number that it was given: the command that was interrupted may
     be given again. Raises BadInput without a run, and for a stage that is not its last.
     """
-    found = [(index, asked) for index, text in enumerate(overrides) if (asked := MORE.fullmatch(text))]
-    if not found:
+    extensions = [(index, match) for index, text in enumerate(overrides) if (match := MORE.fullmatch(text))]
+    if not extensions:
         return list(overrides)
     words = list(overrides)
-    for index, asked in found:
+    for index, match in extensions:
         saved = Path(run_dir or "") / "config.yaml"
         if run_dir is None or not saved.is_file():
-            raise BadInput(f"{asked[0]!r}", where="command line", expected="the --run-dir of a run to continue")
+            raise BadInput(f"{match[0]!r}", where="command line", expected="the --run-dir of a run to continue")
         stages = compose(str(saved), [], saved=True).stages
         last = stages[-1]
-        if asked[1] not in (last.name, str(len(stages) - 1)):
-            raise BadInput(f"{asked[0]!r}: extend only the last stage: stages.{last.name}.steps", where="command line")
-        more = int(asked[2]) if _is_finished(Path(run_dir), len(stages)) else 0
-        words[index] = f"stages.{asked[1]}.steps={last.steps + more}"
+        if match[1] not in (last.name, str(len(stages) - 1)):
+            raise BadInput(f"{match[0]!r}: extend only the last stage: stages.{last.name}.steps", where="command line")
+        more = int(match[2]) if _is_finished(Path(run_dir), len(stages)) else 0
+        words[index] = f"stages.{match[1]}.steps={last.steps + more}"
     return words
 
 
@@ -183,5 +183,5 @@ def has_more_steps(state: DriverState, run_dir: Path, config: RunConfig) -> bool
 
 def _is_finished(run_dir: Path, stages: int) -> bool:
     """As the newest checkpoint says it. Raises BadInput where that is damaged."""
-    found = [folder for folder in run_dir.glob("checkpoints/*") if FOLDER.fullmatch(folder.name)]
-    return bool(found) and read_state(max(found, key=step_of)).stage_index >= stages
+    checkpoints = [folder for folder in run_dir.glob("checkpoints/*") if FOLDER.fullmatch(folder.name)]
+    return bool(checkpoints) and read_state(max(checkpoints, key=step_of)).stage_index >= stages

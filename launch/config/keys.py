@@ -36,7 +36,7 @@ def recipe_keys() -> list[Key]:
 
 def choice_keys(key: str, table: Table, name: str) -> list[Key]:
     """Those of one environment, reward or algorithm, without `name`."""
-    return [each for each in keys_of(choose(key, table, name).schema, f"{key}.") if each.name != f"{key}.name"]
+    return [entry for entry in keys_of(choose(key, table, name).schema, f"{key}.") if entry.name != f"{key}.name"]
 
 
 def stage_keys() -> list[Key]:
@@ -48,38 +48,38 @@ def stage_keys() -> list[Key]:
     ]
 
 
-def known_names(tables: Mapping[str, Table], chosen: Mapping[str, type]) -> list[str]:
-    """Every key that a recipe may have. chosen: the dataclasses of `env`, `reward` and `algorithm` where they are
+def known_names(tables: Mapping[str, Table], classes: Mapping[str, type]) -> list[str]:
+    """Every key that a recipe may have. classes: the dataclasses of `env`, `reward` and `algorithm` where they are
     known; else every key of any of the table's."""
     names = [name for name, *_ in _leaves(RecipeConfig, "")]
     names += [f"stages.NAME.{key}" for key in STAGE_KEYS] + [f"{key}.name" for key in tables]
     for key, table in tables.items():
-        schemas = [chosen[key]] if key in chosen else [choose(key, table, name).schema for name in table]
+        schemas = [classes[key]] if key in classes else [choose(key, table, name).schema for name in table]
         names += [name for schema in schemas for name, *_ in _leaves(schema, f"{key}.")]
     return names
 
 
 def keys_of(schema: type, prefix: str = "") -> Iterator[Key]:
     """The keys of a dataclass and of those inside it, in order."""
-    for name, owner, each, hint in _leaves(schema, prefix):
-        meaning = meanings_of(owner).get(each.name, "")
-        yield Key(name=name, kind=kind_of(hint), default=_default(each), meaning=meaning, owner=owner)
+    for name, owner, field, hint in _leaves(schema, prefix):
+        meaning = meanings_of(owner).get(field.name, "")
+        yield Key(name=name, kind=kind_of(hint), default=_default(field), meaning=meaning, owner=owner)
 
 
 def _leaves(schema: type, prefix: str) -> Iterator[tuple[str, type, Field[Any], Any]]:
     """(name, the class that declares it, field, type) of every key that is no section."""
     hints = get_type_hints(schema)
-    for each in fields(schema):
-        hint = hints[each.name]
+    for field in fields(schema):
+        hint = hints[field.name]
         if isinstance(hint, type) and is_dataclass(hint):
-            yield from _leaves(hint, f"{prefix}{each.name}.")
-        elif (named := named_sections(hint)) is not None:
-            yield from _leaves(named, f"{prefix}{each.name}.NAME.")
+            yield from _leaves(hint, f"{prefix}{field.name}.")
+        elif (section := named_sections(hint)) is not None:
+            yield from _leaves(section, f"{prefix}{field.name}.NAME.")
         elif hint is not Any:
-            owner = next(base for base in schema.__mro__ if each.name in base.__dict__.get("__annotations__", {}))
-            yield prefix + each.name, owner, each, hint
+            owner = next(base for base in schema.__mro__ if field.name in base.__dict__.get("__annotations__", {}))
+            yield prefix + field.name, owner, field, hint
             if (listed := listed_sections(hint)) is not None:
-                yield from _leaves(listed, f"{prefix}{each.name}.N.")
+                yield from _leaves(listed, f"{prefix}{field.name}.N.")
 
 
 def named_sections(hint: Any) -> type | None:
@@ -96,7 +96,7 @@ def listed_sections(hint: Any) -> type | None:
 
 def is_list(hint: Any) -> bool:
     """Whether a key of this type takes a list: `list[str]`, `tuple[float, float] | None`."""
-    return any(get_origin(each) in (list, tuple) for each in (hint, *get_args(hint) * (get_origin(hint) is not dict)))
+    return any(get_origin(part) in (list, tuple) for part in (hint, *get_args(hint) * (get_origin(hint) is not dict)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,47 +109,47 @@ def reference(tables: Mapping[str, Table]) -> list[Section]:
     """All keys there are, each once: those of every recipe by section, then what an environment, a reward and an
     algorithm add. What several of them share has its own section."""
     by_part: dict[str, list[Key]] = {"of a recipe": [_name_key(key, table) for key, table in tables.items()]}
-    for each in recipe_keys():
-        part, _, rest = each.name.partition(".")
-        by_part.setdefault(f"`{part}`" if rest else "of a recipe", []).append(each)
-    found = [Section(title, tuple(keys)) for title, keys in by_part.items()]
-    found.append(Section("of a stage", tuple(stage_keys())))
+    for entry in recipe_keys():
+        part, _, rest = entry.name.partition(".")
+        by_part.setdefault(f"`{part}`" if rest else "of a recipe", []).append(entry)
+    sections = [Section(title, tuple(keys)) for title, keys in by_part.items()]
+    sections.append(Section("of a stage", tuple(stage_keys())))
     for key, table in tables.items():
         shared: dict[type, tuple[list[str], dict[str, Key]]] = {}
         for name in table:
-            for each in choice_keys(key, table, name):
-                names, keys = shared.setdefault(each.owner, ([], {}))
-                keys.setdefault(each.name, each)
+            for entry in choice_keys(key, table, name):
+                names, keys = shared.setdefault(entry.owner, ([], {}))
+                keys.setdefault(entry.name, entry)
                 names.extend([name] * (name not in names))
         by_names: dict[str, dict[str, Key]] = {}
         for names, keys in shared.values():
-            whose = f"`{key}.name`: {', '.join(names)}" if len(names) < len(table) else f"`{key}`"
-            by_names.setdefault(whose, {}).update(keys)
-        found += [Section(whose, tuple(keys.values())) for whose, keys in by_names.items()]
-    return found
+            heading = f"`{key}.name`: {', '.join(names)}" if len(names) < len(table) else f"`{key}`"
+            by_names.setdefault(heading, {}).update(keys)
+        sections += [Section(whose, tuple(keys.values())) for whose, keys in by_names.items()]
+    return sections
 
 
 def _name_key(key: str, table: Table) -> Key:
-    what = {"env": "environment", "reward": "reward", "algorithm": "algorithm of rl stages"}[key]
-    kind, meaning = f"one of {', '.join(table)}, or module.Class", f"Name of the {what}."
+    noun = {"env": "environment", "reward": "reward", "algorithm": "algorithm of rl stages"}[key]
+    kind, meaning = f"one of {', '.join(table)}, or module.Class", f"Name of the {noun}."
     return Key(name=f"{key}.name", kind=kind, default=next(iter(table)), meaning=meaning, owner=RecipeConfig)
 
 
 def values_of(config: Any, prefix: str = "") -> Iterator[tuple[str, Any, Any]]:
     """(name, value, default) of every key of a recipe, those of its environment, reward and algorithm too."""
-    for each in fields(config):
-        value = getattr(config, each.name)
+    for field in fields(config):
+        value = getattr(config, field.name)
         if is_dataclass(value):
-            yield from values_of(value, f"{prefix}{each.name}.")
+            yield from values_of(value, f"{prefix}{field.name}.")
         else:
-            default = each.default_factory() if each.default_factory is not MISSING else each.default
-            yield prefix + each.name, value, default
+            default = field.default_factory() if field.default_factory is not MISSING else field.default
+            yield prefix + field.name, value, default
 
 
 @cache
 def meanings_of(schema: type) -> Mapping[str, str]:
     """{field: the docstring below it}, of the class that declares it or of the next base that says something."""
-    found: dict[str, str] = {}
+    meanings: dict[str, str] = {}
     for base in reversed(schema.__mro__):
         if not is_dataclass(base):
             continue
@@ -158,15 +158,15 @@ def meanings_of(schema: type) -> Mapping[str, str]:
         for node, following in zip(tree.body, [*tree.body[1:], None], strict=True):
             if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name):
                 if isinstance(following, ast.Expr) and isinstance(following.value, ast.Constant):
-                    found[node.target.id] = " ".join(str(following.value.value).split())
-    return found
+                    meanings[node.target.id] = " ".join(str(following.value.value).split())
+    return meanings
 
 
 def kind_of(hint: Any) -> str:
     """What a value of this type is, for people: "a number", "one of 1, 2, 3"."""
     arguments = get_args(hint)
     if get_origin(hint) in (Union, UnionType):
-        return " or ".join("null" if each is type(None) else kind_of(each) for each in arguments)
+        return " or ".join("null" if argument is type(None) else kind_of(argument) for argument in arguments)
     if get_origin(hint) is dict:
         value = arguments[1]
         return f"keys, each with {PLAIN[value]}" if value in PLAIN else "keys and values"
@@ -180,8 +180,8 @@ def kind_of(hint: Any) -> str:
     return PLAIN.get(hint, getattr(hint, "__name__", str(hint)))
 
 
-def _default(each: Field[Any]) -> str:
-    value = each.default_factory() if each.default_factory is not MISSING else each.default
+def _default(field: Field[Any]) -> str:
+    value = field.default_factory() if field.default_factory is not MISSING else field.default
     if value is MISSING:
         return ""
     return str(plain(value))

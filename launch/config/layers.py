@@ -42,7 +42,7 @@ class StageEntry:
 
     def get(self, key: str, otherwise: Any = None) -> Any:
         """What was given last of a key of the stage itself: `name`, `kind`, `steps`."""
-        return next((each[key] for each in reversed(self.layers) if key in each), otherwise)
+        return next((layer[key] for layer in reversed(self.layers) if key in layer), otherwise)
 
     @property
     def label(self) -> str:
@@ -64,12 +64,12 @@ def find_config(name: str) -> Path:
         if candidate.is_file():
             return candidate
     files = (path.relative_to(CONFIGS) for path in CONFIGS.rglob("*.yaml"))
-    known = sorted(str(path.parent if path.name == PAPER else path.with_suffix("")) for path in files)
-    named = [each for each in known if each.rpartition("/")[2] == name]
+    names = sorted(str(path.parent if path.name == PAPER else path.with_suffix("")) for path in files)
+    matches = [full_name for full_name in names if full_name.rpartition("/")[2] == name]
     listed = "; quickstart is one, `rlsys recipes` lists those of papers"
-    hint = f" (did you mean {named[0]!r}?)" if named else nearest(name, known, otherwise=listed, alike=0.6)
+    hint = f" (did you mean {matches[0]!r}?)" if matches else nearest(name, names, otherwise=listed, alike=0.6)
     for key, table in (("reward", REWARDS), ("env", WORLDS), ("algorithm", ALGORITHMS)):
-        if name in table and not named:
+        if name in table and not matches:
             hint = f"; a config picks it with {key}.name={name}"
     raise BadInput(f"no config {name!r}: neither a file nor a name under configs/{hint}")
 
@@ -114,8 +114,8 @@ def read_files(path: Path, seen: tuple[Path, ...]) -> tuple[list[Layer], list[St
         layers, stages = read_files(_find_base(path, str(base)), (*seen, path.resolve()))
     written = raw.keys() >= WRITTEN
     for piece in _nested(path, raw):
-        if (own := piece.pop("stages", None)) is not None:
-            stages = _read_stages(path, stages, own, written=written)
+        if (raw_stages := piece.pop("stages", None)) is not None:
+            stages = _read_stages(path, stages, raw_stages, written=written)
         layers.append(Layer(_short(path), piece))
     return layers, stages
 
@@ -127,21 +127,21 @@ def _nested(path: Path, raw: Mapping[str, Any], key: str = "") -> list[Raw]:
         raise BadInput(error, where=f"{_short(path)}: {key}" if key else _short(path)) from error
 
 
-def _read_stages(path: Path, stages: Sequence[StageEntry], own: Any, *, written: bool) -> list[StageEntry]:
+def _read_stages(path: Path, stages: Sequence[StageEntry], raw_stages: Any, *, written: bool) -> list[StageEntry]:
     """Those of a list, or those of the base with some keys changed in some: {rl: {epochs: 8}, sft: null}, where null
     leaves one out.
 
     written: the file is a run's own, whose stages say where they differ from the rest of it, within mappings too; what
     differs as a whole has a dotted key there (`launch.config.compose.to_yaml`).
     """
-    if isinstance(own, dict):
-        return _apply_changes(path, stages, own)
-    if not isinstance(own, list) or not all(isinstance(stage, dict) for stage in own):
+    if isinstance(raw_stages, dict):
+        return _apply_changes(path, stages, raw_stages)
+    if not isinstance(raw_stages, list) or not all(isinstance(stage, dict) for stage in raw_stages):
         raise BadInput(
             where=path, key="stages", expected="a list of records, or {NAME: {key: value}} to change some of a base"
         )
     entries: list[StageEntry] = []
-    for index, stage in enumerate(own):
+    for index, stage in enumerate(raw_stages):
         name = stage.get("name", index)
         check_plain(_short(path), name, f"stages.{index}.name")
         check_plain(_short(path), stage, f"stages.{name}")
@@ -191,8 +191,8 @@ def _parse_yaml(text: str) -> Any:
 
 
 def _short(path: Path) -> str:
-    whole = path.resolve()
-    return str(whole.relative_to(ROOT) if whole.is_relative_to(ROOT) else path)
+    full_path = path.resolve()
+    return str(full_path.relative_to(ROOT) if full_path.is_relative_to(ROOT) else path)
 
 
 def parse_overrides(
@@ -227,13 +227,13 @@ def parse_overrides(
         if len(parts) == 2:
             by_stage[index] = None
             continue
-        given = by_stage.setdefault(index, [])
-        if given is None:
+        pairs = by_stage.setdefault(index, [])
+        if pairs is None:
             raise BadInput(f"{override!r}: stage {names[index]} was left out", where="command line")
-        given.append((".".join(parts[2:]), value))
+        pairs.append((".".join(parts[2:]), value))
     try:
-        asked = {index: None if given is None else nest(given) for index, given in by_stage.items()}
-        return nest(everywhere), asked
+        stage_layers = {index: None if pairs is None else nest(pairs) for index, pairs in by_stage.items()}
+        return nest(everywhere), stage_layers
     except BadInput as error:
         raise BadInput(error, where="command line") from error
 

@@ -31,12 +31,12 @@ def merge_recipe(layers: Sequence[Layer], schemas: Mapping[str, type], removals:
     layers leave out. Raises BadInput with the first layer that does not fit."""
     try:
         window = _part("window", None, {"window": _lay(layers, {}, {}).get("window", {})}).made
-        below = [Layer("", _default_mappings(*each)) for each in schemas.items()]
+        below = [Layer("", _default_mappings(*pair)) for pair in schemas.items()]
         below.append(Layer("window", _window_values(window, schemas)))
         every = [*below, *layers]
-        given = _lay(every, {}, schemas, removals)
-        given |= _lay_sets(every, given, schemas, removals)
-        parts = {field.name: _part(field.name, schemas.get(field.name), given) for field in fields(RecipeConfig)}
+        values = _lay(every, {}, schemas, removals)
+        values |= _lay_sets(every, values, schemas, removals)
+        parts = {field.name: _part(field.name, schemas.get(field.name), values) for field in fields(RecipeConfig)}
     except OmegaConfBaseException as error:
         raise _wrong_layer(error, layers, schemas) from error
     try:
@@ -66,20 +66,20 @@ class _Part:
 _PARTS: LRUCache[tuple[str, type | None, str], _Part] = LRUCache(1024)
 
 
-def _part(key: str, schema: type | None, given: Raw) -> _Part:
+def _part(key: str, schema: type | None, values: Raw) -> _Part:
     """schema: of a part whose `name` picks one."""
-    own = {key: given[key]} if key in given else {}
-    asked = (key, schema, config_key(own))
-    if asked not in _PARTS:
+    section = {key: values[key]} if key in values else {}
+    cache_key = (key, schema, config_key(section))
+    if cache_key not in _PARTS:
         default = _default(key, schema)
         if _default_mappings(key, schema):  # which are below what is given already
             default = deepcopy(default)
-            clear(default, own, RecipeConfig, {key: schema} if schema else {})
-        merged = OmegaConf.merge(default, own)
-        if own:
+            clear(default, section, RecipeConfig, {key: schema} if schema else {})
+        merged = OmegaConf.merge(default, section)
+        if section:
             check_plain("config", OmegaConf.to_container(merged))  # a text may have become a number: "inf"
-        _PARTS[asked] = _Part(key, merged)  # type: ignore[arg-type]
-    return _PARTS[asked]
+        _PARTS[cache_key] = _Part(key, merged)  # type: ignore[arg-type]
+    return _PARTS[cache_key]
 
 
 def _lay(
@@ -98,27 +98,27 @@ def _lay(
     )
 
 
-def _lay_sets(layers: Sequence[Layer], given: Raw, schemas: Mapping[str, type], removals: Removals) -> Raw:
-    """{"eval": ..} once more, where the types of what the sets have of their own are known: there too a dotted key
-    changes an entry of a mapping, and what it changes is the recipe's where the set has said nothing of it."""
+def _lay_sets(layers: Sequence[Layer], values: Raw, schemas: Mapping[str, type], removals: Removals) -> Raw:
+    """{"eval": ..} merged again with the types of the `env` and `reward` that sets have of their own, so that a dotted key
+    changes one entry of a mapping in them too: of the recipe's mapping where the set gives none."""
     types: dict[str, type] = {}
     below: Raw = {}
-    for name, one in (given.get("eval", {}).get("sets") or {}).items():
+    for name, eval_set in (values.get("eval", {}).get("sets") or {}).items():
         for key, table in OWN.items():
-            own = (one or {}).get(key)
+            section = (eval_set or {}).get(key)
             if (
                 key not in schemas
-                or not isinstance(own, dict)
-                or not any(isinstance(each, dict) for each in own.values())
+                or not isinstance(section, dict)
+                or not any(isinstance(entry, dict) for entry in section.values())
             ):
                 continue
             try:
-                schema = choose(key, table, own["name"]).schema if "name" in own else schemas[key]
+                schema = choose(key, table, section["name"]).schema if "name" in section else schemas[key]
             except BadInput:
                 continue  # where the set is made it is named
             types[f"eval.sets.{name}.{key}"] = schema
-            known = given if schema is schemas[key] else _default_mappings(key, schema)
-            below.setdefault(name, {})[key] = mappings_of(known.get(key, {}), schema, {})
+            defaults = values if schema is schemas[key] else _default_mappings(key, schema)
+            below.setdefault(name, {})[key] = mappings_of(defaults.get(key, {}), schema, {})
     if not types:
         return {}
     ours = [Layer(layer.source, {"eval": layer.values["eval"]}) for layer in layers if "eval" in layer.values]
@@ -127,7 +127,7 @@ def _lay_sets(layers: Sequence[Layer], given: Raw, schemas: Mapping[str, type], 
 
 def _window_values(window: WindowConfig, schemas: Mapping[str, type]) -> Raw:
     """What `window` sets, as the lowest layer: of a reward only what it always has (an optional limit means more)."""
-    has = {key: {each.name for each in fields(schema) if each.default is not None} for key, schema in schemas.items()}
+    has = {key: {attr.name for attr in fields(schema) if attr.default is not None} for key, schema in schemas.items()}
     return {
         part: {key: value for key, value in values.items() if key in has.get(part, {key})}
         for part, values in window.sets().items()
@@ -163,8 +163,8 @@ def _every_default() -> DictConfig:
 def _wrong_layer(error: OmegaConfBaseException, layers: Sequence[Layer], schemas: Mapping[str, type]) -> BadInput:
     """The first layer that cannot be merged alone, and its value."""
     schema = deepcopy(_every_default())
-    for key, chosen in schemas.items():
-        schema[key] = OmegaConf.structured(chosen)
+    for key, part_schema in schemas.items():
+        schema[key] = OmegaConf.structured(part_schema)
     for layer in layers:
         try:
             values = _lay([layer], {}, schemas)
@@ -177,10 +177,10 @@ def _wrong_layer(error: OmegaConfBaseException, layers: Sequence[Layer], schemas
 
 def _wrong_value(error: OmegaConfBaseException, schema: Any, values: Raw, parts: Mapping[str, type]) -> str:
     """`learner.lr='abc': expected a number`: the first value that cannot be merged alone."""
-    keys = {each.name: each for prefix, of in {"": RecipeConfig, **parts}.items() for each in keys_of(of, prefix)}
+    keys = {key.name: key for prefix, of in {"": RecipeConfig, **parts}.items() for key in keys_of(of, prefix)}
     for name, key in keys.items():
         if has(values, name):
-            value = reduce(lambda found, part: found[part], name.split("."), values)
+            value = reduce(lambda section, part: section[part], name.split("."), values)
             if not _fits(schema, name, value):
                 return _wrong_entry(schema, name, value, keys) or f"{name}={value!r}: expected {key.kind}"
     return _one_line(error)
@@ -188,11 +188,11 @@ def _wrong_value(error: OmegaConfBaseException, schema: Any, values: Raw, parts:
 
 def _wrong_entry(schema: Any, name: str, value: Any, keys: Mapping[str, Key]) -> str:
     """The same of the first key in a list of sections, `env.tools.0.workers='x'`; "" where there is none."""
-    inside = {own.removeprefix(f"{name}.N."): key for own, key in keys.items() if own.startswith(f"{name}.N.")}
+    inside = {path.removeprefix(f"{name}.N."): key for path, key in keys.items() if path.startswith(f"{name}.N.")}
     for at, entry in enumerate(value if isinstance(value, list) else ()):
-        for own, key in inside.items():
-            if isinstance(entry, dict) and own in entry and not _fits(schema, name, [{own: entry[own]}]):
-                return f"{name}.{at}.{own}={entry[own]!r}: expected {key.kind}"
+        for field, key in inside.items():
+            if isinstance(entry, dict) and field in entry and not _fits(schema, name, [{field: entry[field]}]):
+                return f"{name}.{at}.{field}={entry[field]!r}: expected {key.kind}"
     return ""
 
 

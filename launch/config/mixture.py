@@ -38,26 +38,26 @@ class Part:
 
 def parts_of(layers: Sequence[Layer]) -> list[Part]:
     """The environments of what the layers say together. Raises BadInput where they contradict each other."""
-    found, begin = _entries(layers)
+    entries, begin = _entries(layers)
     plain = tuple(map(_without_envs, layers))
-    if found is None:
+    if entries is None:
         return [Part("", plain)]
-    _check_read(layers[begin:], found)
-    below = tuple(Layer(each.source, {k: v for k, v in each.values.items() if k != "env"}) for each in plain)
-    parts = [_part(name, below, own) for name, own in found.items()]
+    _check_read(layers[begin:], entries)
+    below = tuple(Layer(layer.source, {k: v for k, v in layer.values.items() if k != "env"}) for layer in plain)
+    parts = [_part(name, below, entry_layers) for name, entry_layers in entries.items()]
     return parts if len(parts) > 1 else [Part("", parts[0].layers)]
 
 
-def _part(name: str, below: tuple[Layer, ...], own: Sequence[Layer]) -> Part:
+def _part(name: str, below: tuple[Layer, ...], entry_layers: Sequence[Layer]) -> Part:
     layers: list[Layer] = []
     weight: Any = 1.0
-    for layer in own:
+    for layer in entry_layers:
         env = {key: value for key, value in layer.values.items() if key not in KEYS}
         sections = {key: layer.values[key] for key in SECTIONS if layer.values.get(key) is not None}
         weight = layer.values.get("weight", weight)
         layers.append(Layer(layer.source, {"env": env, **sections}))
     if not isinstance(weight, (int, float)) or isinstance(weight, bool):
-        raise BadInput(where=own[-1].source, key="weight", found=weight, expected="a number above 0")
+        raise BadInput(where=entry_layers[-1].source, key="weight", found=weight, expected="a number above 0")
     return Part(name, (*below, *layers), float(weight))
 
 
@@ -65,47 +65,47 @@ def _without_envs(layer: Layer) -> Layer:
     """A run's own config.yaml has null for what is in the list."""
     if "envs" not in layer.values:
         return layer
-    kept = {k: v for k, v in layer.values.items() if k != "envs" and (v is not None or k not in ("env", "reward"))}
-    return Layer(layer.source, kept)
+    values = {k: v for k, v in layer.values.items() if k != "envs" and (v is not None or k not in ("env", "reward"))}
+    return Layer(layer.source, values)
 
 
 def _entries(layers: Sequence[Layer]) -> tuple[Entries | None, int]:
-    """None where one environment is meant; and which layer has the list."""
-    found: Entries | None = None
+    """The entries of the list, None where the stage has one environment; and the index of the layer that has it."""
+    entries: Entries | None = None
     begin = 0
     for at, layer in enumerate(layers):
         env, envs = layer.values.get("env"), layer.values.get("envs")
         if env and envs:
-            what = "one environment and several are given"
-            raise BadInput(what, where=layer.source, key="env and envs", expected="one of the two")
+            problem = "one environment and several are given"
+            raise BadInput(problem, where=layer.source, key="env and envs", expected="one of the two")
         if isinstance(envs, list):
-            found, begin = _read(layer.source, envs), at
+            entries, begin = _read(layer.source, envs), at
         elif isinstance(envs, str):
-            found = {envs: _known(layer.source, envs, found)[envs]}
+            entries = {envs: _known(layer.source, envs, entries)[envs]}
         elif isinstance(envs, dict):
-            found = _changed(layer.source, envs, found)
+            entries = _changed(layer.source, envs, entries)
         elif envs is not None:
             expected = "a list of environments, each with its name, or the name of one of them"
             raise BadInput(where=layer.source, key="envs", found=envs, expected=expected)
         elif "envs" in layer.values:
-            found = None
-        if env and found is not None:
-            _check_named(layer.source, env, found)
-            found = None
-    return found, begin
+            entries = None
+        if env and entries is not None:
+            _check_named(layer.source, env, entries)
+            entries = None
+    return entries, begin
 
 
-def _check_named(source: str, env: Any, found: Entries) -> None:
+def _check_named(source: str, env: Any, entries: Entries) -> None:
     """A named environment stands in the place of several; a key alone does not say of which of them it is."""
     if not isinstance(env, dict) or "name" not in env:
         key = f".{next(iter(env))}" if isinstance(env, dict) else ""
-        ways = " or ".join(f"envs.{name}{key}" for name in found)
+        ways = " or ".join(f"envs.{name}{key}" for name in entries)
         raise BadInput("there are several environments", where=source, key=f"env{key}", expected=ways)
 
 
-def _read(source: str, given: Sequence[Any]) -> Entries:
-    found: Entries = {}
-    for at, entry in enumerate(given):
+def _read(source: str, raw_entries: Sequence[Any]) -> Entries:
+    entries: Entries = {}
+    for at, entry in enumerate(raw_entries):
         if not isinstance(entry, dict):
             raise BadInput(where=source, key=f"envs.{at}", found=entry, expected=EXAMPLE)
         if not isinstance(entry.get("name"), str):
@@ -114,19 +114,19 @@ def _read(source: str, given: Sequence[Any]) -> Entries:
         if not isinstance(name, str) or not all(letter.isalnum() or letter in "-_" for letter in name):
             plain = "letters, digits, - and _ : it stands in task ids and metrics"
             raise BadInput(where=source, key=f"envs.{at}.label", found=name, expected=plain)
-        if name in found:
+        if name in entries:
             raise BadInput(f"two are called {name!r}", where=source, key="envs", expected="a label for one of them")
-        found[name] = (Layer(f"{source}: envs.{name}", entry),)
-    if not found:
+        entries[name] = (Layer(f"{source}: envs.{name}", entry),)
+    if not entries:
         raise BadInput("it is empty", where=source, key="envs", expected="at least one environment, or env")
-    return found
+    return entries
 
 
-def _changed(source: str, given: Mapping[str, Any], found: Entries | None) -> Entries:
-    changed = dict(found or {})
-    for name, change in given.items():
+def _changed(source: str, changes: Mapping[str, Any], entries: Entries | None) -> Entries:
+    changed = dict(entries or {})
+    for name, change in changes.items():
         where = f"envs.{name}"
-        _known(source, name, found)
+        _known(source, name, entries)
         if change is None:
             del changed[name]
         elif not isinstance(change, dict):
@@ -140,37 +140,37 @@ def _changed(source: str, given: Mapping[str, Any], found: Entries | None) -> En
     return changed
 
 
-def _known(source: str, name: str, found: Entries | None) -> Entries:
-    if found is None:
+def _known(source: str, name: str, entries: Entries | None) -> Entries:
+    if entries is None:
         expected = f"one that says `envs: [{{name: ...}}, ...]`, or {EXAMPLE} in such a list"
         raise BadInput("the recipe has no list of environments", where=source, key=f"envs.{name}", expected=expected)
-    if name not in found:
-        raise BadInput(f"no environment {name!r}{nearest(name, found)}", where=source, key="envs")
-    return found
+    if name not in entries:
+        raise BadInput(f"no environment {name!r}{nearest(name, entries)}", where=source, key="envs")
+    return entries
 
 
-def _check_read(layers: Sequence[Layer], found: Entries) -> None:
+def _check_read(layers: Sequence[Layer], entries: Entries) -> None:
     """Raises BadInput for a reward next to the list, or in a later layer, where every entry names its own."""
-    sections = [[layer.values.get("reward") for layer in own] for own in found.values()]
-    named = all(any(isinstance(each, dict) and "name" in each for each in own) for own in sections)
-    given = next((layer for layer in layers if layer.values.get("reward")), None)
-    if named and given is not None and len(found) > 1:
-        ways = " or ".join(f"envs.{name}.reward" for name in found)
-        raise BadInput("no environment reads it: each has its own", where=given.source, key="reward", expected=ways)
+    sections = [[layer.values.get("reward") for layer in entry_layers] for entry_layers in entries.values()]
+    all_named = all(any(isinstance(reward, dict) and "name" in reward for reward in rewards) for rewards in sections)
+    culprit = next((layer for layer in layers if layer.values.get("reward")), None)
+    if all_named and culprit is not None and len(entries) > 1:
+        ways = " or ".join(f"envs.{name}.reward" for name in entries)
+        raise BadInput("no environment reads it: each has its own", where=culprit.source, key="reward", expected=ways)
 
 
 def mix(parts: Sequence[Part], recipes: Mapping[str, RecipeConfig]) -> RecipeConfig:
     """The recipe of several environments. recipes: of each alone, by name. Raises BadInput for a weight."""
     shares: dict[str, EnvShare] = {}
     for part in parts:
-        own = recipes[part.name]
-        taken = [field.name for field in fields(own.env) if field.name in KEYS]
-        if taken:
-            what = f"the environment has a key {taken[0]!r} of its own, which an entry of a list cannot set"
-            raise BadInput(what, where=part.layers[-1].source, expected="it alone, with env")
+        recipe = recipes[part.name]
+        clashes = [field.name for field in fields(recipe.env) if field.name in KEYS]
+        if clashes:
+            problem = f"the environment has a key {clashes[0]!r} of its own, which an entry of a list cannot set"
+            raise BadInput(problem, where=part.layers[-1].source, expected="it alone, with env")
         try:
             shares[part.name] = EnvShare(
-                label=part.name, weight=part.weight, env=own.env, reward=own.reward, curriculum=own.curriculum
+                label=part.name, weight=part.weight, env=recipe.env, reward=recipe.reward, curriculum=recipe.curriculum
             )
         except BadInput as error:
             raise BadInput(error, where=part.layers[-1].source) from error
@@ -181,11 +181,11 @@ def mix(parts: Sequence[Part], recipes: Mapping[str, RecipeConfig]) -> RecipeCon
     return replace(first, env=world, reward=None, curriculum=CurriculumConfig(), envs=shares, eval=evaluated)
 
 
-def require_one(recipe: RecipeConfig, what: str) -> None:
-    """Raises BadInput where `what` ("rlsys play knows") one environment and the recipe has several."""
+def require_one(recipe: RecipeConfig, subject: str) -> None:
+    """Raises BadInput where `subject` ("rlsys play knows") one environment and the recipe has several."""
     if recipe.envs:
         ways = " or ".join(f"envs={name}" for name in recipe.envs)
-        raise BadInput(f"{what} one environment", key="envs", found=", ".join(recipe.envs), expected=ways)
+        raise BadInput(f"{subject} one environment", key="envs", found=", ".join(recipe.envs), expected=ways)
 
 
 def written(recipe: Mapping[str, Any]) -> dict[str, Any]:

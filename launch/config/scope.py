@@ -76,13 +76,13 @@ def check_reads(
 
     stages: all stages of the recipe, of which some may read it.
     """
-    given = (key for key, value in leaves(values) if value != {})
-    unread = next((key for key in given if not holds(_read(head, recipe), key)), None)
+    keys = (key for key, value in leaves(values) if value != {})
+    unread = next((key for key in keys if not holds(_read(head, recipe), key)), None)
     if unread is None:
         return
     kinds = [kind for kind in STAGES if holds(stage_of(kind).reads, unread)]
-    others = [each for each in stages if each is not head and each.kind in kinds]
-    readers = [f"stages.{each.label}.{unread}" for each in others if holds(_read(each, recipe), unread)]
+    other_stages = [stage for stage in stages if stage is not head and stage.kind in kinds]
+    readers = [f"stages.{stage.label}.{unread}" for stage in other_stages if holds(_read(stage, recipe), unread)]
     data = " without data" * (head.kind in kinds)
     expected = " or ".join(readers) or f"it in a stage of kind {' or '.join(kinds)}"
     raise BadInput(f"{unread} has no effect in a stage of kind {head.kind}{data}", where=source, expected=expected)
@@ -125,24 +125,24 @@ def carry_over_keys(key: str, name: str, schema: type, part: Raw) -> Raw:
     A choice of ours begins with its own defaults.
     """
     has = {field.name for field in fields(schema)} - {"name"} if "." in name else set()
-    return {each: value for each, value in part.items() if each in has}
+    return {field_name: value for field_name, value in part.items() if field_name in has}
 
 
 def say_left_out(layers: Sequence[tuple[str, Raw]], tables: Mapping[str, Table]) -> None:
     """Which keys of the files do not hold, because the command line names another class."""
     for key, table in tables.items():
-        named = [(source, _named(values.get(key))) for source, values in layers]
-        given = [(source, name) for source, name in named if name is not None]
-        if not given or not given[-1][0].startswith("command line"):
+        candidates = [(source, _named(values.get(key))) for source, values in layers]
+        choices = [(source, name) for source, name in candidates if name is not None]
+        if not choices or not choices[-1][0].startswith("command line"):
             continue
-        name = given[-1][1]
+        name = choices[-1][1]
         schema = choose(key, table, name).schema
         for source, values in layers:
             part = values.get(key)
             if isinstance(part, dict) and part.get("name", name) != name:
-                left = part.keys() - carry_over_keys(key, name, schema, part).keys() - {"name"}
-                if left:
-                    keys = ", ".join(f"{key}.{each}" for each in sorted(left))
+                dropped_keys = part.keys() - carry_over_keys(key, name, schema, part).keys() - {"name"}
+                if dropped_keys:
+                    keys = ", ".join(f"{key}.{option}" for option in sorted(dropped_keys))
                     log.warning("%s.name=%s: left out of %s, which names another: %s", key, name, source, keys)
 
 
@@ -151,22 +151,22 @@ def _named(part: Any) -> str | None:
     return name if isinstance(name, str) else None
 
 
-def check_choices(given: Raw, picked: Sequence[Picked], tables: Mapping[str, Table]) -> None:
+def check_choices(overrides: Raw, choices: Sequence[Picked], tables: Mapping[str, Table]) -> None:
     """Raises BadInput for a key of the command line that the choice of one stage has and that of another has not."""
     for key, table in tables.items():
-        part = given.get(key)
+        part = overrides.get(key)
         for path, value in leaves(part) if isinstance(part, dict) else ():
             if path == "name":
                 continue
-            with_it = [each for each in picked if _has(choose(key, table, each.names[key]).schema, path)]
-            without = [each for each in picked if each not in with_it]
-            stages = [each.stage for each in with_it if each.stage is not None]
+            with_it = [choice for choice in choices if _has(choose(key, table, choice.names[key]).schema, path)]
+            without = [choice for choice in choices if choice not in with_it]
+            stages = [choice.stage for choice in with_it if choice.stage is not None]
             if without and stages:
-                first, shown = without[0], "null" if value is None else value
+                first, text = without[0], "null" if value is None else value
                 where = "outside of stages" if first.stage is None else f"in stage {first.stage}"
-                ways = " ".join(f"stages.{stage}.{key}.{path}={shown}" for stage in stages)
-                held = f"{where} {key}.name={first.names[key]!r} has no such key"
-                raise BadInput(f"{key}.{path}: {held}", where="command line", expected=ways)
+                ways = " ".join(f"stages.{stage}.{key}.{path}={text}" for stage in stages)
+                problem = f"{where} {key}.name={first.names[key]!r} has no such key"
+                raise BadInput(f"{key}.{path}: {problem}", where="command line", expected=ways)
             owners = [name for name in table if _has(choose(key, table, name).schema, path)]
             if without and owners:
                 names = ", ".join(owners[:MOST]) + ", ..." * (len(owners) > MOST)
@@ -194,34 +194,34 @@ def check_unread(where: str, layers: Sequence[Layer], recipe: RecipeConfig, *, w
 
     layers: all that a stage's recipe is merged from, in order. written: whether a run's own config.yaml is among them.
     """
-    asked = [layer for layer in layers if not written or layer.source.startswith("command line")]
-    given = [_retriever(layer.values.get("env")) for layer in asked]
+    user_layers = [layer for layer in layers if not written or layer.source.startswith("command line")]
+    retrievers = [_retriever(layer.values.get("env")) for layer in user_layers]
     try:
-        _check("env.retriever.", recipe.env, given)
-        for each in sets_of(recipe) if not written else ():
-            own = recipe.eval.sets[each.name].env if each.name else {}
-            base = given if own.get("name", recipe.env.name) == recipe.env.name else []
-            if own:
-                _check(f"eval.sets.{each.name}.env.retriever.", each.recipe.env, [*base, _retriever(own)])
+        _check("env.retriever.", recipe.env, retrievers)
+        for eval_set in sets_of(recipe) if not written else ():
+            env = recipe.eval.sets[eval_set.name].env if eval_set.name else {}
+            base = retrievers if env.get("name", recipe.env.name) == recipe.env.name else []
+            if env:
+                _check(f"eval.sets.{eval_set.name}.env.retriever.", eval_set.recipe.env, [*base, _retriever(env)])
     except BadInput as error:
         raise BadInput(error, where=where) from error
 
 
-def _check(prefix: str, env: Any, given: Sequence[Mapping[str, Any]]) -> None:
-    """given: by layer."""
+def _check(prefix: str, env: Any, retrievers: Sequence[Mapping[str, Any]]) -> None:
+    """retrievers: by layer, the section's keys as given there."""
     config = getattr(env, "retriever", None)
     if not isinstance(config, SearchConfig):
         return
     switch, because = config.switch
-    since = _last(switch, given)  # -1: below them all, or by default
-    refused = [key for key in config.unread if _last(key, given) >= max(since, 0)]
+    since = _last(switch, retrievers)  # -1: below them all, or by default
+    refused = [key for key in config.unread if _last(key, retrievers) >= max(since, 0)]
     refuse_unread(config, prefix, refused, because)
 
 
-def _last(key: str, given: Sequence[Mapping[str, Any]]) -> int:
-    return max((at for at, layer in enumerate(given) if key in layer), default=-1)
+def _last(key: str, retrievers: Sequence[Mapping[str, Any]]) -> int:
+    return max((at for at, layer in enumerate(retrievers) if key in layer), default=-1)
 
 
 def _retriever(env: Any) -> Mapping[str, Any]:
-    found = env.get("retriever") if isinstance(env, Mapping) else None
-    return found if isinstance(found, Mapping) else {}
+    retriever = env.get("retriever") if isinstance(env, Mapping) else None
+    return retriever if isinstance(retriever, Mapping) else {}

@@ -10,7 +10,7 @@ def check_shared_gpu(recipe: RecipeConfig) -> None:
     """Raises BadInput. Ray divides GPUs by numbers alone: of more than two halves it could put two ranks on a card."""
     if not recipe.cluster.share_gpu:
         return
-    one = "1 with cluster.share_gpu=true, which puts one rank and one engine on one GPU"
-    require(recipe.learner.ranks == 1, "learner.ranks", recipe.learner.ranks, one)
-    require(recipe.rollout.workers == 1, "rollout.workers", recipe.rollout.workers, one)
-    require(recipe.engine.tensor_parallel == 1, "engine.tensor_parallel", recipe.engine.tensor_parallel, one)
+    expected = "1 with cluster.share_gpu=true, which puts one rank and one engine on one GPU"
+    require(recipe.learner.ranks == 1, "learner.ranks", recipe.learner.ranks, expected)
+    require(recipe.rollout.workers == 1, "rollout.workers", recipe.rollout.workers, expected)
+    require(recipe.engine.tensor_parallel == 1, "engine.tensor_parallel", recipe.engine.tensor_parallel, expected)

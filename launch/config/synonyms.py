@@ -38,26 +38,26 @@ class Foreign:
 @cache
 def foreign() -> Foreign:
     loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # a tenth of the time, where PyYAML has it
-    found = yaml.load(Path(__file__).with_suffix(".yaml").read_text(), loader)
-    notes = {name: note for note, names in found["notes"].items() for name in names}
-    absent = {name: f": {instead}" for instead, names in found["absent"].items() for name in names}
+    tables = yaml.load(Path(__file__).with_suffix(".yaml").read_text(), loader)
+    notes = {name: note for note, names in tables["notes"].items() for name in names}
+    absent = {name: f": {instead}" for instead, names in tables["absent"].items() for name in names}
     return Foreign(
-        equivalents=found["equivalents"],
+        equivalents=tables["equivalents"],
         notes=notes,
-        several=found["several"],
+        several=tables["several"],
         absent=absent,
-        unrelated=found["unrelated"],
+        unrelated=tables["unrelated"],
     )
 
 
-def suggest_key(key: str, known: Iterable[str]) -> str:
+def suggest_key(key: str, all_keys: Iterable[str]) -> str:
     """The end of an error line about an unknown key: ` (did you mean 'learner.lr'?)`. Empty if there is no good guess.
 
-    known: the full names of all keys. Tried in this order: names of other systems, the longest part first; the last
+    all_keys: their full names. Tried in this order: names of other systems, the longest part first; the last
     part in other sections; a similar spelling in the same section, then anywhere. A name that another system has is
     never taken for a misspelled key of ours.
     """
-    names = list(dict.fromkeys(known))
+    names = list(dict.fromkeys(all_keys))
     theirs = _equivalents(key, names)
     answers = {**dict.fromkeys(foreign().unrelated, ""), **foreign().absent, **theirs}
     parts = key.casefold().replace("-", "_").split(".")
@@ -80,13 +80,13 @@ def suggest_key(key: str, known: Iterable[str]) -> str:
 
 def _equivalents(key: str, names: Sequence[str]) -> dict[str, str]:
     """The hint for each name of another system that stands for a key of ours: empty if that is not one of `names`."""
-    table, known, hints = foreign(), {*names} - {key}, {}
+    table, candidates, hints = foreign(), {*names} - {key}, {}
     for name, several in table.several.items():
-        hints[name] = _question([ours for ours in several if ours in known])
-    for ours, others in table.equivalents.items():
-        for name in others:
+        hints[name] = _question([ours for ours in several if ours in candidates])
+    for ours, foreign_names in table.equivalents.items():
+        for name in foreign_names:
             note = f" Here it is {table.notes[name]}" if name in table.notes else ""
-            hints[name] = _question([ours] if ours in known else [], note)
+            hints[name] = _question([ours] if ours in candidates else [], note)
     return hints
 
 

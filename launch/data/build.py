@@ -14,7 +14,7 @@ from envs.tasks.files import Located, read_jsonl
 from launch.data.derived import demonstration_rows, single_steps
 from launch.data.manifest import FileNote, Source, digest_of
 from launch.data.records import Part, Progress, PublicSet, Recipe, Role, Row
-from launch.data.selection import Dropped, apart, draw_rows, without_near
+from launch.data.selection import Dropped, draw_rows, drop_duplicates, drop_near_duplicates
 from launch.data.sets import split_of
 from rlsys.errors import BadInput, require
 from rlsys.files import naming, whole_file
@@ -229,14 +229,14 @@ class FileBuild:
             self._counts["evaluated"] += len(rows) - len(remaining)
             rows = remaining
         first = {identity: files[0] for identity, files in held_out.items()}
-        rows, dropped = apart(rows, same=kind.same, twin=kind.twin or kind.same, held=first)
+        rows, dropped = drop_duplicates(rows, same=kind.same, twin=kind.twin or kind.same, held=first)
         self._left += dropped
         near = self._options.near
         if near is not None and kind.text is not None:
             evaluated = self._preparation.evaluation_rows()
             texts = [(source.text(row), file) for file, source, row in evaluated if source.text is not None]
             show = self._preparation.show
-            rows, dropped = without_near(rows, text=kind.text, held=texts, threshold=near, show=show)
+            rows, dropped = drop_near_duplicates(rows, text=kind.text, held=texts, threshold=near, show=show)
             self._left += dropped
         return rows
 

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from envs.services.judge.request import Asks, JudgeRequest, ask_each
-from envs.tasks.conversation import asked_in_full, turns_before
+from envs.tasks.conversation import full_question, turns_before
 from envs.tasks.files import read_jsonl
 from envs.tasks.formats import read_source
 from launch.data.records import Progress
@@ -60,7 +60,7 @@ async def _extract_answers(
     async def ask(item: tuple[int, Task]) -> None:
         place, task = item
         solution = solution_of(task)
-        request = JudgeRequest(kind="extract", fields={"problem": asked_in_full(task), "solution": solution})
+        request = JudgeRequest(kind="extract", fields={"problem": full_question(task), "solution": solution})
         verdict = (await judge.ask(request)).verdict
         if verdict is None:
             extracted.dropped["no_box"] += 1
@@ -68,14 +68,16 @@ async def _extract_answers(
             extracted.dropped["empty_box"] += 1
         else:
             answers = [verdict.value.strip()]
-            extracted.rows[place] = {"question": task.question, "answers": answers, "solution": solution} | before(task)
+            extracted.rows[place] = {"question": task.question, "answers": answers, "solution": solution} | earlier(
+                task
+            )
 
     refused = await ask_each(judge, list(enumerate(tasks)), ask, at_once, show, "extracted")
     extracted.dropped += Counter(refused=len(refused))
     return extracted
 
 
-def before(task: Task) -> dict[str, Any]:
+def earlier(task: Task) -> dict[str, Any]:
     """The conversation that ends in the question, for a row that has one."""
     turns = turns_before(task, shown=True)
     messages = (*turns, Message(role="user", content=task.question))

@@ -24,7 +24,7 @@ class Dropped:
     of: str  # the file that has it
 
 
-def apart(
+def drop_duplicates(
     rows: Sequence[Row], *, same: Callable[[Row], str], twin: Callable[[Row], str], held: Mapping[str, str]
 ) -> tuple[list[Row], list[Dropped]]:
     """The rows without those that `held` has (what is the same: its file), and without the second of two twins."""
@@ -43,7 +43,7 @@ def apart(
     return selected, dropped
 
 
-def without_near(
+def drop_near_duplicates(
     rows: Sequence[Row],
     *,
     text: Callable[[Row], str],

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-from envs.tasks.conversation import asked_in_full
+from envs.tasks.conversation import full_question
 from launch.run_dir.significance import proportions_z_test
 from rlsys.errors import BadInput
 from rlsys.jsonl import json_object
@@ -66,7 +66,7 @@ def is_share(key: str) -> bool:
 
 def content_of(task: Task) -> str:
     """Equal for two tasks that ask the same and take the same answers, whatever their files and lines are called."""
-    content = json.dumps([asked_in_full(task), list(task.answers)])
+    content = json.dumps([full_question(task), list(task.answers)])
     return hashlib.blake2b(content.encode(), digest_size=8).hexdigest()
 
 

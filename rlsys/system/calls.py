@@ -79,7 +79,7 @@ RANK_START, RANK_CALL = "learner.start_timeout_s", "learner.update_timeout_s"
 DELIVERY, EPISODE, FIXED = "loop.publish_deadline_s", "rollout.episode_timeout_s", ""
 
 
-def late(timeout_s: float, key: str) -> str:
+def timeout_message(timeout_s: float, key: str) -> str:
     """`no answer after 300 s (learner.start_timeout_s): raise it if it is honestly that slow`"""
     return f"no answer after {timeout_s:g} s" + (f" ({key}): raise it if it is honestly that slow" if key else "")
 
@@ -90,7 +90,7 @@ async def call(ref: Any, label: str, timeout_s: float, key: str) -> Any:
     try:
         return await within(ref, timeout_s)
     except TimeoutError as error:
-        raise RunFailed(f"{label}: {late(timeout_s, key)}; see its log in the Ray dashboard") from error
+        raise RunFailed(f"{label}: {timeout_message(timeout_s, key)}; see its log in the Ray dashboard") from error
 
 
 async def ask_to_stop(handle: Any) -> None:

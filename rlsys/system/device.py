@@ -119,7 +119,7 @@ FILLED_IN = (
 )
 
 
-def hidden(gpus: float) -> dict[str, str]:
+def gpu_env(gpus: float) -> dict[str, str]:
     """Variables of an actor that takes so many GPUs: to one that takes none Ray would show all of its node."""
     return {} if gpus else {"CUDA_VISIBLE_DEVICES": ""}
 

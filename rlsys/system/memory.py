@@ -32,7 +32,7 @@ def memory_root(folder: str | Path | None = None) -> Path:
     return Path(folder or (shared if os.access(shared, os.W_OK) else tempfile.gettempdir()))
 
 
-def room(root: Path, size: int) -> str:
+def describe_no_room(root: Path, size: int) -> str:
     """What is wrong with `root` on this node as the place of `size` bytes; empty where nothing is.
 
     Pure of the run: whatever runs on a node may ask.
@@ -56,7 +56,7 @@ def room(root: Path, size: int) -> str:
     return ""
 
 
-def full(folder: Path, size: int) -> str:
+def describe_full(folder: Path, size: int) -> str:
     """Why so many bytes of a version cannot be written there; empty where it is not for lack of room."""
     free = shutil.disk_usage(folder).free
     return f"{folder} has {_size(free)} free, {_size(size)} of the weights are to go there; {WAYS}" * (free < size)

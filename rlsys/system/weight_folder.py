@@ -127,7 +127,7 @@ class WeightFolder:
             save_file(dict(tensors), draft)
         except Exception as error:  # whatever the library calls it
             draft.unlink(missing_ok=True)
-            if lacks := memory.full(folder, size):
+            if lacks := memory.describe_full(folder, size):
                 raise RunFailed(lacks) from error
             raise
         digest = digest_of(draft)[1] if self.digests else None

@@ -7,7 +7,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from rlsys.journal import HealthNote, Published, ledger, read_journal, surviving
+from rlsys.journal import HealthNote, Published, ledger, read_journal, surviving_rows
 from tests.conftest import SESSION_KEY
 from tests.device import name, need_gpus
 from tests.e2e.runs import left_behind, rlsys, rows, steps_of, summary
@@ -53,7 +53,7 @@ def test_twenty_steps_go_through_the_death_of_an_engine(tmp_path: Path) -> None:
     assert [row["step"] for row in rows(run)] == list(range(1, 61))
     run_summary = summary(run)
     assert (run_summary["status"], sum(run_summary["restarts"].values())) == ("done", 1)
-    assert ledger(surviving(read_journal(run / "journal.jsonl"))).problems == ()
+    assert ledger(surviving_rows(read_journal(run / "journal.jsonl"))).problems == ()
     agreed(run)
 
 
@@ -77,7 +77,7 @@ def test_twenty_steps_go_through_the_death_of_a_learner_rank(tmp_path: Path) -> 
     run_summary = summary(run)
     assert (run_summary["status"], run_summary["restarts"]["learner"]) == ("done", 1)
     journal = read_journal(run / "journal.jsonl")
-    book = ledger(surviving(journal))
+    book = ledger(surviving_rows(journal))
     assert (book.dispatched, book.in_flight, book.problems) == (20 * 8, 0, ())
     published = [row.version for row in journal if isinstance(row, Published)]
     assert published == sorted(set(published))  # no number twice

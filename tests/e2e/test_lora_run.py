@@ -13,7 +13,7 @@ import torch
 
 from launch.driver.run import cleanup
 from rlsys.adapters import BASES, read_adapter
-from rlsys.journal import ledger, read_journal, surviving
+from rlsys.journal import ledger, read_journal, surviving_rows
 from tests.e2e.runs import left_behind, rlsys, rows, steps_of, summary
 
 pytestmark = pytest.mark.slow
@@ -53,7 +53,7 @@ def test_a_run_with_an_adapter_outlives_its_engine_and_its_driver(tmp_path: Path
     assert all(row["mismatch/probe_max"] < 1e-4 for row in steps)
     assert all(row["kl/reference"] >= 0 for row in steps if row["tokens/trained"])
     assert any(row["learner/lr"] > 5e-4 for row in steps)  # ten times that of all weights
-    book = ledger(surviving(read_journal(run / "journal.jsonl")))
+    book = ledger(surviving_rows(read_journal(run / "journal.jsonl")))
     assert (book.dispatched, book.in_flight, book.problems) == (14 * 8, 0, ())
     assert summary(run)["status"] == "done"
 

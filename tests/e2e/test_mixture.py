@@ -13,7 +13,7 @@ from envs import make_world
 from launch.config.compose import compose
 from launch.driver.stages.rl_loop import curriculum_of
 from rlsys.config.envs import env_of
-from rlsys.journal import Dispatched, ledger, read_journal, surviving
+from rlsys.journal import Dispatched, ledger, read_journal, surviving_rows
 from tests.e2e.runs import left_behind, rlsys, rows, steps_of, summary, trajectories
 from tests.judge_endpoint import choice, scripted
 from tests.made import records
@@ -70,7 +70,7 @@ def test_a_killed_run_continues_with_the_same_draws_of_each_environment(tmp_path
     for row in dispatched:  # those that the death made void too
         draw = curriculum.draw(row.sequence)
         assert (row.task, row.epoch) == (draw.task.task_id, draw.epoch)
-    book = ledger(surviving(written))
+    book = ledger(surviving_rows(written))
     assert (book.dispatched, book.in_flight, book.problems) == (30, 0, ())
     assert Counter(env_of(curriculum.draw(n).task.task_id) for n in range(30)) == {"calculator": 10, "search": 20}
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rlsys.journal import ledger, read_journal, surviving
+from rlsys.journal import ledger, read_journal, surviving_rows
 from rlsys.records import unpack_floats
 from tests import device, wandb_file
 from tests.e2e.runs import left_behind, rlsys, rows, summary, trajectories
@@ -60,7 +60,7 @@ def test_every_prompt_is_accounted_for(run: Path) -> None:
     prompts = summary(run)["prompts"]
     assert prompts["dispatched"] == 12 * 32 == prompts["trained"] + prompts["filtered"]
     assert prompts["failed"] == prompts["in_flight"] == 0
-    assert ledger(surviving(read_journal(run / "journal.jsonl"))).problems == ()
+    assert ledger(surviving_rows(read_journal(run / "journal.jsonl"))).problems == ()
     result = rlsys("audit", str(run))
     assert (result.code, result.output.count("ok ")) == (0, 9), result.output
 

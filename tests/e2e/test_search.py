@@ -8,7 +8,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from rlsys.journal import Dispatched, ledger, read_journal, surviving
+from rlsys.journal import Dispatched, ledger, read_journal, surviving_rows
 from tests.e2e.runs import left_behind, rlsys, rows, steps_of, summary, trajectories
 
 CONFIG = "worlds/search"
@@ -54,7 +54,7 @@ def test_a_searching_policy_trains_through_the_death_of_its_retriever_and_of_its
     run_summary = summary(run)
     assert sorted(run_summary["restarts"].values()) == [0, 1, 1]  # not the learner
     assert (run_summary["prompts"]["failed"], run_summary["prompts"]["in_flight"]) == (0, 0)
-    journal = surviving(read_journal(run / "journal.jsonl"))
+    journal = surviving_rows(read_journal(run / "journal.jsonl"))
     assert ledger(journal).problems == ()
     assert any(isinstance(row, Dispatched) and row.attempt == 1 for row in journal), "no group was played again"
     assert all(row["mismatch/probe_max"] < 1e-3 for row in rows(run) if row["stage"] == "rl")  # the new engine's too

@@ -9,7 +9,7 @@ import psutil
 import pytest
 
 from launch.driver.run import cleanup
-from rlsys.journal import ledger, read_journal, surviving
+from rlsys.journal import ledger, read_journal, surviving_rows
 from tests.e2e.runs import left_behind, rlsys, rows, steps_of, summary
 from tests.made import records
 
@@ -66,7 +66,7 @@ def test_a_run_that_is_terminated_killed_and_interrupted_comes_to_its_end(tmp_pa
     assert result.code == 0, result.output[-2000:]
     assert left_behind() == []
     assert [row["step"] for row in rows(run)] == list(range(1, 27))
-    book = ledger(surviving(read_journal(run / "journal.jsonl")))
+    book = ledger(surviving_rows(read_journal(run / "journal.jsonl")))
     assert (book.dispatched, book.in_flight, book.problems) == (160, 0, ())
     assert summary(run)["status"] == "done"
     audited = rlsys("audit", str(run))

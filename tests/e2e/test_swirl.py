@@ -9,7 +9,7 @@ import pytest
 from launch.cli import run as command
 from launch.config.compose import compose
 from launch.config.layers import CONFIGS
-from rlsys.journal import ledger, read_journal, surviving
+from rlsys.journal import ledger, read_journal, surviving_rows
 from tests.e2e.runs import left_behind, rlsys, rows, steps_of, summary
 from tests.made import records
 
@@ -49,7 +49,7 @@ def test_every_step_has_its_verdict(run: Path) -> None:
 def test_states_are_offline_actions_are_fresh_and_the_account_closes(run: Path) -> None:
     trained = [row for row in rows(run) if row["stage"] == "swirl"]
     assert [row["stage_step"] for row in trained] == list(range(1, 9))
-    book = ledger(surviving(read_journal(run / "journal.jsonl")))
+    book = ledger(surviving_rows(read_journal(run / "journal.jsonl")))
     assert (book.in_flight, book.problems) == (0, ())
     states = {f"{t['task']['task_id']}/{t['sibling']}" for t in records(run / "generated" / "judged.jsonl")}
     for path in (run / "trajectories").glob("step-*"):

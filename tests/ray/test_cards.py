@@ -13,7 +13,7 @@ from ray._private.accelerators.nvidia_gpu import NvidiaGPUAcceleratorManager
 from launch.driver.run import cluster
 from rlsys.config.cluster import ClusterConfig
 from rlsys.system import cards
-from rlsys.system.device import hidden
+from rlsys.system.device import gpu_env
 
 GIVEN = "3,5"  # by a user, on a machine of eight
 
@@ -42,7 +42,7 @@ class Part:
 
 
 def sees(gpus: float, count: int) -> set[str | None]:
-    options = {"num_gpus": gpus, "runtime_env": {"env_vars": hidden(gpus)}}
+    options = {"num_gpus": gpus, "runtime_env": {"env_vars": gpu_env(gpus)}}
     parts = [ray.remote(Part).options(**options).remote() for _ in range(count)]
     visible = set(ray.get([part.sees.remote() for part in parts], timeout=120))
     for part in parts:

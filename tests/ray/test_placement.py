@@ -10,7 +10,7 @@ import ray
 
 from actors.placement import NoPlace, ResourceRequest, all_nodes, check, free_nodes, has_place, place, while_placed
 from rlsys.errors import RunFailed
-from rlsys.system.device import hidden
+from rlsys.system.device import gpu_env
 
 pytestmark = pytest.mark.ray
 
@@ -53,7 +53,7 @@ def test_each_actor_sees_the_gpus_of_its_bundle_and_a_service_none() -> None:
             num_cpus=need.cpus,
             num_gpus=need.gpus,
             scheduling_strategy=where,
-            runtime_env={"env_vars": hidden(need.gpus)},
+            runtime_env={"env_vars": gpu_env(need.gpus)},
         )
         .remote()
         for need, where in zip(needs, places, strict=True)

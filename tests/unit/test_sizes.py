@@ -90,7 +90,7 @@ class Case:
 
 
 def episode_s(case: Case) -> float:
-    return derived.episode(case.rl).value
+    return derived.attempt_s(case.rl).value
 
 
 def evaluation_s(case: Case) -> float:

@@ -107,28 +107,28 @@ def shortest_plan(initial: State, goal: Sequence[Fact]) -> Plan | None:
     if count > MAX_SEARCHED:
         raise BadInput(f"{count} blocks: the shortest plan is searched for at most {MAX_SEARCHED}")
     plans: dict[State, Plan] = {initial: ()}  # the shortest so far
-    frontier = [(_at_least(initial, goal), 0, initial)]
+    frontier = [(_min_steps_left(initial, goal), 0, initial)]
     entered = 0  # decides between equal estimates, so that states are never compared
     while frontier:
         _, _, state = heappop(frontier)
         if not unmet_facts(state, goal):
             return plans[state]
-        for action in possible(state):
+        for action in possible_actions(state):
             after, plan = apply(state, action), (*plans[state], action)
             if after not in plans or len(plan) < len(plans[after]):
                 plans[after] = plan
                 entered -= 1  # the newest first: a plan that is nearly done is finished before others are tried
-                heappush(frontier, (len(plan) + _at_least(after, goal), entered, after))
+                heappush(frontier, (len(plan) + _min_steps_left(after, goal), entered, after))
     return None
 
 
-def _at_least(state: State, goal: Sequence[Fact]) -> int:
+def _min_steps_left(state: State, goal: Sequence[Fact]) -> int:
     """Steps that are surely missing: every block that must come to stand on another is taken up and stacked."""
     missing = sum(fact.kind is Kind.ON for fact in goal if fact not in state)
     return max(0, 2 * missing - (HAND_EMPTY not in state))
 
 
-def possible(state: State) -> Iterator[Action]:
+def possible_actions(state: State) -> Iterator[Action]:
     """Every action that can be done now, in a fixed order."""
     clear = sorted(fact.block for fact in state if fact.kind is Kind.CLEAR)
     for fact in sorted(state):

@@ -85,7 +85,7 @@ class Problem:
         return solves(self.state, self.goal, self.plan or ())
 
 
-def problem(task: Task) -> Problem:
+def problem_of(task: Task) -> Problem:
     """What the task's record asks. Raises BadInput naming the task."""
     where = f"task {task.task_id}"
     return _problem(**_question_parts(task.record, where), where=where)

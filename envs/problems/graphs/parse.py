@@ -150,7 +150,7 @@ def sentences(text: str, part: Span) -> Iterator[Span]:
         start = end + 1
 
 
-def frames(sentence: str) -> bool:
+def is_frame(sentence: str) -> bool:
     """Whether a sentence only surrounds the steps: NLGift's first and last line, and nothing else in them."""
     return _FRAME.fullmatch(sentence) is not None
 

@@ -66,8 +66,8 @@ def from_record(record: Mapping[str, Any], where: str) -> Problem:
     rows = record.get("edges")
     if not isinstance(rows, (list, tuple)):
         raise BadInput(where=where, key='"edges"', found=_shorten(rows), expected="a list")
-    num_nodes = whole(record.get("num_nodes"), f'{where}: "num_nodes"')
-    source, target = (whole(record.get(key), f'{where}: "{key}"') for key in ("source", "target"))
+    num_nodes = require_int(record.get("num_nodes"), f'{where}: "num_nodes"')
+    source, target = (require_int(record.get(key), f'{where}: "{key}"') for key in ("source", "target"))
     return make_problem(Kind(kind), num_nodes, rows, source, target, where)
 
 
@@ -114,7 +114,7 @@ def _wrong_nodes(a: Any, b: Any, num_nodes: int) -> str:
     return "the same node twice" if a == b else ""
 
 
-def whole(value: Any, subject: str) -> int:
+def require_int(value: Any, subject: str) -> int:
     if type(value) is not int:
         raise BadInput(f"{subject} is {_shorten(value)}", expected="a whole number")
     return value

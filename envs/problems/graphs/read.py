@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from envs.problems.graphs.encodings import HEADINGS, Encoding, wording
-from envs.problems.graphs.problem import Kind, Problem, Weight, from_record, make_problem, to_record, truth, whole
+from envs.problems.graphs.problem import Kind, Problem, Weight, from_record, make_problem, require_int, to_record, truth
 from envs.tasks.files import number_text, read_records
 from envs.tasks.splits import make_generated_task
 from rlsys.errors import BadInput
@@ -84,7 +84,7 @@ def _raw(record: Mapping[str, Any], where: str) -> tuple[Problem, str]:
     answer = number_text(stored) if isinstance(stored, int | float) else str(stored)
     count = record["node_number"]  # a column with one that is missing holds 5.0 for 5
     count = int(count) if isinstance(count, float) and count.is_integer() else count
-    num_nodes = whole(count, f'{where}: "node_number"')
+    num_nodes = require_int(count, f'{where}: "node_number"')
     return make_problem(kind, num_nodes, rows, int(question_match[1]), int(question_match[2]), where), answer
 
 

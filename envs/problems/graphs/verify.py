@@ -90,7 +90,7 @@ def check(problem: Problem, response: str, encoding: Encoding = "incident") -> R
     seen_steps = set[object]()  # a second time it is no step: padding would pay for what is made up
     for span in parse.sentences(response, parts.response) if parts.response else ():
         sentence = span.of(response)
-        if parse.frames(sentence):
+        if parse.is_frame(sentence):
             continue
         claim = parse.read_step(sentence, key.names)
         verdict, detail = _judge(claim, key)
@@ -106,11 +106,11 @@ def check(problem: Problem, response: str, encoding: Encoding = "incident") -> R
     else:
         verdict, detail = judge(problem, parts.answer.of(response), key)
     answer = StepCheck(verdict=verdict, span=parts.answer, detail=detail)
-    shown = key.truth != "yes" or _join(real, problem.source, problem.target)
+    shown = key.truth != "yes" or _are_joined(real, problem.source, problem.target)
     return Report(well_formed=parts.well_formed, steps=tuple(steps), answer=answer, shown=shown)
 
 
-def _join(edges: list[tuple[int, int]], source: int, target: int) -> bool:
+def _are_joined(edges: list[tuple[int, int]], source: int, target: int) -> bool:
     graph = networkx.Graph(edges)
     return source in graph and target in graph and bool(networkx.has_path(graph, source, target))
 

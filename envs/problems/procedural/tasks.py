@@ -119,7 +119,7 @@ def _read(record: Located) -> Task:
     return record.task(question, answers_of(record.fields), task_record)
 
 
-def asked_of(task: Task) -> dict[str, Any]:
+def scorer_request(task: Task) -> dict[str, Any]:
     """What the scorer of a task is given with the answer: family, level, options, entry."""
     record = task.record
     level, options, answer = (record.get(key) for key in ("difficulty", "options", "answer"))

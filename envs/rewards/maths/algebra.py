@@ -68,7 +68,7 @@ def is_same_statement(answer: str, gold: str) -> bool:
         return False
 
 
-def near(text: str, value: Fraction, within: Fraction) -> bool:
+def is_rounding(text: str, value: Fraction, within: Fraction) -> bool:
     """Whether an expression is a number as far from `value` as rounding takes it."""
     number = _parse(text)
     if number is None or number.free_symbols:

@@ -280,7 +280,7 @@ def _same(answer: str, gold: str, means: Means, depth: int) -> Verdict:
         for mine, text, other in ((ours, answer, gold), (theirs, gold, answer)):
             if mine is not None and mine.kind == "parts":
                 return False
-            inside = _inside(mine)
+            inside = _single_element(mine)
             if inside is not None and (mine is None or mine.kind != "set" or depth == MAX_DEPTH):
                 pair = (inside, other) if text is answer else (other, inside)
                 return _same(*pair, means, depth - (inside[:1] not in "(["))
@@ -303,7 +303,7 @@ def _same_sets(answer: str, gold: str) -> Verdict:
     return None if ours is None or theirs is None else ours == theirs
 
 
-def _inside(container: Collection | None) -> str | None:
+def _single_element(container: Collection | None) -> str | None:
     """The single value of `(5)`, `\\{5\\}` or `3:2` (a fraction); None for every other collection."""
     if container is None or (len(container.elements) == 1 and container.kind not in ("()", "set")):
         return None
@@ -357,7 +357,7 @@ def _same_collection(answer: Collection, key: Collection, means: Means, depth: i
 def _pair_members(answers: Sequence[str], golds: Sequence[str], means: Means, depth: int) -> Verdict:
     """Whether each given member has a gold one for itself: `1, 1, 2` is not `1, 2, 2`."""
     if _name_all(golds) and not any(map(_left, answers)):  # the names that were left out are an order
-        return all_of(_same(value, _named(gold), means, depth) for value, gold in zip(answers, golds, strict=True))
+        return all_of(_same(value, _right_side(gold), means, depth) for value, gold in zip(answers, golds, strict=True))
     return match_members(answers, golds, lambda ours, theirs: _member(ours, theirs, means, depth))
 
 
@@ -367,7 +367,7 @@ def _left(member: str) -> str:
     return claim.sides[0].partition("_")[0].strip() if claim is not None and claim.operators == ("=",) else ""
 
 
-def _named(member: str) -> str:
+def _right_side(member: str) -> str:
     claim = relation(member)
     return claim.sides[1] if claim is not None else member
 

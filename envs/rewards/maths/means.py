@@ -64,9 +64,9 @@ def _with_algebra(answer: str, gold: str) -> Verdict:
 def _algebra_rounds(exact: str, decimal: str) -> Verdict:
     verdict, rounded = _plainly_rounds(exact, decimal), quantity(decimal)
     if verdict is None and rounded is not None:
-        from envs.rewards.maths.algebra import near  # sympy behind it
+        from envs.rewards.maths.algebra import is_rounding  # sympy behind it
 
-        verdict = near(exact, rounded.value, Fraction(1, 2 * 10 ** (rounded.decimals or 0)))
+        verdict = is_rounding(exact, rounded.value, Fraction(1, 2 * 10 ** (rounded.decimals or 0)))
     return verdict
 
 

@@ -26,7 +26,16 @@ import numpy as np
 
 from envs.services.retriever.config import RetrieverConfig
 from envs.services.retriever.corpus import Corpus
-from envs.services.retriever.index import COMPLETE, Facts, Progress, alone, check_facts, facts_of, readable, write_facts
+from envs.services.retriever.index import (
+    COMPLETE,
+    Facts,
+    Progress,
+    check_facts,
+    facts_of,
+    locked,
+    readable,
+    write_facts,
+)
 from envs.services.retriever.retriever import Hit, Ranker
 from rlsys.errors import BadInput
 
@@ -105,7 +114,7 @@ class BM25Ranker(Ranker):
     @classmethod
     def build_index(cls, config: RetrieverConfig, corpus: Corpus, directory: Path, progress: Progress) -> None:
         folder, part, facts = directory / "bm25", directory / "bm25.part", facts_of(corpus, bm25=rules(config))
-        with alone(directory):
+        with locked(directory):
             if (folder / COMPLETE).exists():
                 check_facts(folder / COMPLETE, _facts(config, corpus, folder))
                 return

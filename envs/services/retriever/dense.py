@@ -19,9 +19,9 @@ from envs.services.retriever.index import (
     COMPLETE,
     Facts,
     Progress,
-    alone,
     check_facts,
     facts_of,
+    locked,
     readable,
     write_facts,
 )
@@ -147,7 +147,7 @@ class DenseRanker(Ranker):
         encoder, key = make_encoder(config), config.faiss
         check_key(key, dimension=encoder.dimension, documents=len(corpus))
         folder, facts = directory / "dense", _facts(corpus, encoder)
-        with alone(directory):
+        with locked(directory):
             folder.mkdir(exist_ok=True)
             marker = folder / COMPLETE
             if marker.exists():  # and perhaps no vectors: they may be deleted

@@ -87,7 +87,7 @@ def _format_facts(key: str, facts: Any) -> str:
 
 
 @contextmanager
-def alone(directory: Path) -> Iterator[None]:
+def locked(directory: Path) -> Iterator[None]:
     """Two builds in one folder would append to the same file. The lock ends with its process."""
     try:
         directory.mkdir(parents=True, exist_ok=True)

@@ -22,10 +22,10 @@ ABOUT = "best.json"
 def best_of(run: Path) -> Path | None:
     """The folder of the best model of a run directory. None where none was kept."""
     folders = [path for path in (run / "checkpoints").glob("best-step-*") if (path / ABOUT).is_file()]
-    return max(folders, key=lambda path: (about(path)["value"], step_of(path)), default=None)
+    return max(folders, key=lambda path: (read_best(path)["value"], step_of(path)), default=None)
 
 
-def about(best: Path) -> dict[str, Any]:
+def read_best(best: Path) -> dict[str, Any]:
     """{"number": "greedy/accuracy", "value": 0.72, "step": 40}"""
     content: dict[str, Any] = json.loads((best / ABOUT).read_text())
     return content
@@ -43,10 +43,10 @@ def copy_best(run: Path, step: int) -> Path | None:
     return apart
 
 
-def offer(run: Path, apart: Path, number: str, value: float) -> bool:
+def keep_if_best(run: Path, apart: Path, number: str, value: float) -> bool:
     """Make what was set apart the best, if it is; else remove it. The larger number is the better one."""
     current = best_of(run)
-    if current is not None and about(current)["number"] == number and about(current)["value"] >= value:
+    if current is not None and read_best(current)["number"] == number and read_best(current)["value"] >= value:
         shutil.rmtree(apart)
         return False
     replace_file(apart / ABOUT, json.dumps({"number": number, "value": value, "step": step_of(apart)}) + "\n")

@@ -112,7 +112,7 @@ def write_card(
     prompt: Prompt,
     evaluations: Sequence[Mapping[str, Any]],
 ) -> None:
-    """Into a model's folder. prompt: of `a_prompt`. evaluations: lines of evaluations.jsonl, oldest first."""
+    """Into a model's folder. prompt: of `example_prompt`. evaluations: lines of evaluations.jsonl, oldest first."""
     messages, stop = prompt
     adapter = read_adapter(folder)
     of, protocol, args = stage.config, _protocol(stage), template_args(stage)
@@ -158,7 +158,7 @@ def renew_results(folder: Path, evaluations: Sequence[Mapping[str, Any]]) -> Non
         replace_file(card, (text.rstrip(b"\n") + b"\n" + _results(evaluations).encode()).rstrip(b"\n") + b"\n")
 
 
-def a_prompt(world: World) -> Prompt:
+def example_prompt(world: World) -> Prompt:
     """Messages and stop strings of one task, as far as the world's own code gives them here."""
     messages: list[dict[str, str]] = []
     stop: list[str] | None = None

@@ -68,7 +68,7 @@ def stop_time(
     )
 
 
-def time_stop(config: RunConfig, device: Device) -> StopTime | None:
+def longest_stop_time(config: RunConfig, device: Device) -> StopTime | None:
     """Of the stage whose stop takes longest. None where the size of the model is not known, or nothing is trained."""
     room, count = room_for(config, device), preflight.parameters(config.recipe)
     if room is None or count is None:
@@ -109,7 +109,7 @@ def stop_deadline_s(config: RunConfig, device: Device) -> float:
     deadline_s = config.recipe.checkpoint.stop_deadline_s
     if deadline_s is not None:
         return deadline_s
-    stop = time_stop(config, device)
+    stop = longest_stop_time(config, device)
     if stop is not None:
         return stop.deadline_s
     return UNKNOWN_S if training_stages(config) else LEAST_S
@@ -117,15 +117,15 @@ def stop_deadline_s(config: RunConfig, device: Device) -> float:
 
 def describe_stop(config: RunConfig, device: Device) -> str:
     """`a stop needs about 183 s (a row 6, copying 24, writing 152), and has 370`"""
-    stop, limit = time_stop(config, device), stop_deadline_s(config, device)
+    stop, limit = longest_stop_time(config, device), stop_deadline_s(config, device)
     if stop is None:
         return f"a stop has {limit:g} s"
     rest = f"the rest of an update {stop.rest_s:.0f}, " if stop.rest_s else ""
     parts = f"a row {stop.row_s:.0f}, {rest}copying {stop.copy_s:.0f}, writing {stop.write_s:.0f}"
-    return f"a stop needs about {math.ceil(stop.needed_s)} s ({parts}), and has {limit:g}{_several(config)}"
+    return f"a stop needs about {math.ceil(stop.needed_s)} s ({parts}), and has {limit:g}{_describe_updates(config)}"
 
 
-def _several(config: RunConfig) -> str:
+def _describe_updates(config: RunConfig) -> str:
     """A clause for algorithms with several optimizer steps per update: past the first, the update is finished."""
     most = max((optimizer_steps(stage.config) for stage in training_stages(config)), default=1)
     return f"; after the first of its {most} optimizer steps an update is finished before it" if most > 1 else ""
@@ -133,7 +133,7 @@ def _several(config: RunConfig) -> str:
 
 def advise_stop(config: RunConfig, device: Device) -> str | None:
     """Said at the start of a run in which it matters: of a stop that takes long, or has too little time."""
-    stop = time_stop(config, device)
+    stop = longest_stop_time(config, device)
     if stop is None or stop.needed_s <= LEAST_S / SLACK:
         return None
     deadline_s = config.recipe.checkpoint.stop_deadline_s

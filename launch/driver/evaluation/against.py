@@ -83,7 +83,7 @@ def read_earlier(path: str) -> dict[str, EvalResult]:
     return read_played(path, f"--against {path}")
 
 
-def against(
+def compare_with_earlier(
     ours: Mapping[str, EvalResult], earlier: Mapping[str, EvalResult], test: Test = "paired"
 ) -> dict[str, Difference]:
     """By play that both have a number of."""
@@ -135,7 +135,7 @@ def pair_settings(ours: Sequence[EvalResult], theirs: Sequence[EvalResult]) -> P
         return "a share over all that the set holds has no value of each task"
     if len({play.measure for play in plays}) > 1:
         return "one is a mean reward and the other an accuracy"
-    if reason := _others(plays):
+    if reason := _find_conflict(plays):
         return reason
     hashed = all(play.contents for play in plays)
     values = [_by_content(play) if hashed else play.tasks for play in plays]
@@ -187,7 +187,7 @@ def other_tasks(ours: Sequence[EvalResult], theirs: Sequence[EvalResult]) -> str
     return f"{counts}: the test takes them as drawn from one source"
 
 
-def _others(plays: Sequence[EvalResult]) -> str | None:
+def _find_conflict(plays: Sequence[EvalResult]) -> str | None:
     """Why tasks of one id are not the same ones."""
     first: dict[str, str] = {}
     differ = {task for play in plays for task, text in play.contents.items() if first.setdefault(task, text) != text}

@@ -12,7 +12,7 @@ import time
 from collections.abc import Awaitable, Callable
 
 from launch.checks.deadlines import evaluated_at_once
-from launch.driver.evaluation.evaluate import Evaluation, candidate, list_pending, settle
+from launch.driver.evaluation.evaluate import Evaluation, candidate, finish_evaluation, list_pending
 from launch.driver.evaluation.limits import limit_of
 from launch.driver.evaluation.sets import plays_of, recipes_played
 from launch.driver.run.playing import play_each
@@ -76,7 +76,7 @@ class BackgroundEvaluation:
             except TimeoutError:
                 if not limit.expired():
                     raise
-            await settle(self._run, evaluation, apart)
+            await finish_evaluation(self._run, evaluation, apart)
         finally:
             self._busy_s += time.monotonic() - evaluation.started
             self._one = None

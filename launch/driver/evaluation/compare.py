@@ -124,7 +124,7 @@ def correlations(settings: Sequence[ComparedSetting]) -> dict[str, Correlation]:
 NAMES: Mapping[Test, str] = {"paired": "the test over the tasks of both", "paper": "the z-test of two proportions"}
 
 
-def lines(settings: Sequence[ComparedSetting], alpha: float, test: Test) -> list[str]:
+def comparison_lines(settings: Sequence[ComparedSetting], alpha: float, test: Test) -> list[str]:
     """A table with a row for each setting; then what they say together."""
     names, by_setting, more = columns(settings), cells(settings, test), increases(settings)
     groups = list(dict.fromkeys(group for row in more.values() for group in row))

@@ -14,7 +14,7 @@ from typing import Any
 from envs.rewards import solved_by
 from launch.checks.deadlines import evaluated_at_once
 from launch.driver.checkpoints import best
-from launch.driver.evaluation.report import describe_plan, describe_results, of_several, report
+from launch.driver.evaluation.report import combine_plays, describe_plan, describe_results, report
 from launch.driver.evaluation.results import Result, result_of
 from launch.driver.evaluation.sets import Play, plays_of, recipes_played
 from launch.driver.evaluation.transcripts import in_order, records_of, without_tokens
@@ -124,7 +124,7 @@ async def evaluate(run: Run, stage: StageConfig, when: str) -> Values:
     at_once = evaluated_at_once(stage.config, recipes_played(plays))
     try:
         await run.sync.through(play_each(run.pool, waiting, at_once, finished))
-        return await settle(run, evaluation, await candidate(run, evaluation))
+        return await finish_evaluation(run, evaluation, await candidate(run, evaluation))
     finally:
         await evaluation.close()
 
@@ -140,7 +140,7 @@ async def candidate(run: Run, evaluation: Evaluation) -> Path | None:
     return await asyncio.to_thread(best.copy_best, run.dir.path, evaluation.step)
 
 
-async def settle(run: Run, evaluation: Evaluation, apart: Path | None) -> Values:
+async def finish_evaluation(run: Run, evaluation: Evaluation, apart: Path | None) -> Values:
     """Into files, tracker, state and terminal. Returns the measure of each play that has one."""
     stage, state, when = evaluation.stage, run.state, evaluation.when
     await evaluation.settled()
@@ -158,7 +158,7 @@ async def settle(run: Run, evaluation: Evaluation, apart: Path | None) -> Values
     measure = measures.pop() if len(measures) == 1 else "result"
     at = f"at step {evaluation.step}" if when == "during" else f"in stage {stage.name}" if when == "eval" else when
     mixed = f"; weights of versions {evaluation.version} to {newest}" if newest > evaluation.version else ""
-    together = of_several(evaluation.plays, {name: result.played for name, result in results.items()})[0]
+    together = combine_plays(evaluation.plays, {name: result.played for name, result in results.items()})[0]
     run.note("evaluation", f"held-out {measure} {at}: {'; '.join([describe_results(results), *together])}{mixed}")
     run.spend(evaluation.tokens, evaluation.discarded)
     # What the run began with stays its first number, whatever later stages begin with.
@@ -191,7 +191,7 @@ def _keep_best(run: Run, evaluation: Evaluation, results: Mapping[str, Result], 
     if metric is None:
         run.progress.say(f"checkpoint.best={number}: this evaluation has no such number, or is partial")
         best.drop(apart)
-    elif best.offer(run.dir.path, apart, number, metric.value):
+    elif best.keep_if_best(run.dir.path, apart, number, metric.value):
         run.progress.say(f"the best model so far, by {number}={metric.value:.4f}, is that of step {evaluation.step}")
 
 

@@ -52,7 +52,7 @@ def report(header: Mapping[str, Any], plays: Mapping[str, Play], results: Mappin
     return content | {"plays": {name: _play(plays[name], result) for name, result in results.items()}}
 
 
-def of_several(
+def combine_plays(
     plays: Mapping[str, Play], ours: Mapping[str, EvalResult], earlier: Mapping[str, EvalResult] | None = None
 ) -> tuple[list[str], dict[str, Any]]:
     """What plays say together, in lines and for JSON: single steps next to whole tasks, and the means of groups."""

@@ -62,10 +62,10 @@ class Request:
 
     @staticmethod
     def from_json(text: str) -> Request:
-        given: dict[str, Any] = json.loads(text)
-        known = tuple(PartProcess(**each) for each in given.pop("known"))
-        folder, run, named = Path(given.pop("folder")), Path(given.pop("run")), tuple(given.pop("named"))
-        return Request(folder=folder, run=run, known=known, named=named, **given)
+        values: dict[str, Any] = json.loads(text)
+        processes = tuple(PartProcess(**process) for process in values.pop("known"))
+        folder, run, variables = Path(values.pop("folder")), Path(values.pop("run")), tuple(values.pop("named"))
+        return Request(folder=folder, run=run, known=processes, named=variables, **values)
 
 
 class Collector:
@@ -81,36 +81,36 @@ class Collector:
         path.parent.mkdir(exist_ok=True)
         path.write_text(self.hider.hide(text)[-LARGEST:])
 
-    def attempt(self, what: str, work: Callable[[], object]) -> None:
+    def attempt(self, label: str, work: Callable[[], object]) -> None:
         try:
             work()
         except Exception as error:  # fault boundary: the rest is worth having
-            self.missing.append(self.hider.hide(f"{what}: {describe_error(error)}"))
+            self.missing.append(self.hider.hide(f"{label}: {describe_error(error)}"))
 
     def stacks(self, processes: Sequence[PartProcess]) -> dict[int, Stack]:
         """Of the processes by pid, each in a file."""
-        found: dict[int, Stack] = {}
+        stacks: dict[int, Stack] = {}
         pool = ThreadPoolExecutor(AT_ONCE)
-        futures = {pool.submit(read_stack, each.pid, EACH_S): each for each in processes[:MOST_STACKS]}
+        futures = {pool.submit(read_stack, process.pid, EACH_S): process for process in processes[:MOST_STACKS]}
         done, late = wait_for(futures, timeout=STACKS_S)
         pool.shutdown(wait=False, cancel_futures=True)
-        found |= {futures[future].pid: future.result() for future in done}
-        found |= {futures[future].pid: Stack("", "", f"not read within {STACKS_S:g} s") for future in late}
-        for each in processes[MOST_STACKS:]:
-            found[each.pid] = Stack("", "", f"one of more than {MOST_STACKS} processes: not read")
-        for each in processes:
-            if stack := found[each.pid].text:
-                self.write(f"stacks/{_file_name(each)}.txt", f"{each.title}, pid {each.pid}\n{stack}")
-        return found
+        stacks |= {futures[future].pid: future.result() for future in done}
+        stacks |= {futures[future].pid: Stack("", "", f"not read within {STACKS_S:g} s") for future in late}
+        for process in processes[MOST_STACKS:]:
+            stacks[process.pid] = Stack("", "", f"one of more than {MOST_STACKS} processes: not read")
+        for process in processes:
+            if stack := stacks[process.pid].text:
+                self.write(f"stacks/{_file_name(process)}.txt", f"{process.title}, pid {process.pid}\n{stack}")
+        return stacks
 
     def logs(self, processes: Iterable[PartProcess]) -> None:
         """The ends of what the parts have written, each file once, and of what Ray has."""
-        named = {Path(path): f"{_file_name(each)}{end}" for each in processes
-                 for path, end in ((each.errors, ".err"), (each.log, ".out")) if path}  # fmt: skip
-        found = dict(list(named.items())[:MOST_LOGS])
-        for folder in sorted({path.parent for path in named})[:1]:
-            found |= {folder / name: f"ray-{name}" for name in RAY_LOGS if (folder / name).is_file()}
-        for path, name in found.items():
+        names = {Path(path): f"{_file_name(process)}{end}" for process in processes
+                 for path, end in ((process.errors, ".err"), (process.log, ".out")) if path}  # fmt: skip
+        logs = dict(list(names.items())[:MOST_LOGS])
+        for folder in sorted({path.parent for path in names})[:1]:
+            logs |= {folder / name: f"ray-{name}" for name in RAY_LOGS if (folder / name).is_file()}
+        for path, name in logs.items():
             self.attempt(f"log of {name}", partial(self.log, path, name))
 
     def log(self, path: Path, name: str) -> None:
@@ -140,29 +140,29 @@ def collect(request: Request) -> Facts:
     collector = Collector(request, hider)
     parts = list_parts(owner_of(request.driver))
     driver = [PartProcess(part=DRIVER, pid=request.driver, title="driver", log="")]
-    there = [*(driver if psutil.pid_exists(request.driver) else []), *parts]
-    states = {each.pid: state_of(each.pid) for each in there}
-    there.sort(key=lambda each: (states[each.pid] not in ("stopped", "waiting for a disk"), each.part != DRIVER))
+    processes = [*(driver if psutil.pid_exists(request.driver) else []), *parts]
+    states = {part.pid: state_of(part.pid) for part in processes}
+    processes.sort(key=lambda part: (states[part.pid] not in ("stopped", "waiting for a disk"), part.part != DRIVER))
     collector.attempt("config", collector.files)
-    found: dict[int, Stack] = {}
-    collector.attempt("stacks", lambda: found.update(collector.stacks(there)))
-    dead = [each for each in request.known if each.pid not in states]
+    stacks: dict[int, Stack] = {}
+    collector.attempt("stacks", lambda: stacks.update(collector.stacks(processes)))
+    dead = [part for part in request.known if part.pid not in states]
     collector.attempt("logs", lambda: collector.logs([*parts, *dead]))
-    collector.attempt("machine", lambda: collector.write("machine.txt", machine_state(there)))
+    collector.attempt("machine", lambda: collector.write("machine.txt", machine_state(processes)))
     table = tuple(
-        PartFacts(part=each.part, pid=each.pid, title=hider.hide(each.title), state=states[each.pid],
-                  at=hider.hide(found.get(each.pid, Stack("", "")).place),
-                  problem=found.get(each.pid, Stack("", "", "no stack")).problem)
-        for each in there
+        PartFacts(part=part.part, pid=part.pid, title=hider.hide(part.title), state=states[part.pid],
+                  at=hider.hide(stacks.get(part.pid, Stack("", "")).place),
+                  problem=stacks.get(part.pid, Stack("", "", "no stack")).problem)
+        for part in processes
     )  # fmt: skip
-    lacking = [f"stack of {each.part} (pid {each.pid}): {each.problem}" for each in table if each.problem]
-    names = {each.part for each in parts}
-    gone = tuple(sorted({each.part for each in request.known} - names))
+    lacking = [f"stack of {part.part} (pid {part.pid}): {part.problem}" for part in table if part.problem]
+    names = {part.part for part in parts}
+    gone_parts = tuple(sorted({part.part for part in request.known} - names))
 
     def write() -> Facts:
         now = replace(
-            read_facts(request.folder), parts=tuple(sorted(table, key=lambda each: (each.part != DRIVER, each.part))),
-            gone=gone, nodes=count_nodes(request.run), missing=(*facts.missing, *lacking, *collector.missing),
+            read_facts(request.folder), parts=tuple(sorted(table, key=lambda part: (part.part != DRIVER, part.part))),
+            gone=gone_parts, nodes=count_nodes(request.run), missing=(*facts.missing, *lacking, *collector.missing),
             seconds=round(time.monotonic() - began, 2),
         )  # fmt: skip
         write_facts(request.folder, now)
@@ -182,9 +182,9 @@ def gpu_state() -> str:
     parts = []
     for query in (f"--query-gpu={GPU_QUERY}", "--query-compute-apps=pid,name,used_memory"):
         try:
-            done = subprocess.run([program, query, "--format=csv"], capture_output=True, text=True, timeout=GPU_S,
+            result = subprocess.run([program, query, "--format=csv"], capture_output=True, text=True, timeout=GPU_S,
                                   check=False)  # fmt: skip
-            parts.append(done.stdout + done.stderr)
+            parts.append(result.stdout + result.stderr)
         except subprocess.TimeoutExpired:
             parts.append(f"nvidia-smi gave no answer within {GPU_S:g} s: the driver of the card hangs perhaps\n")
             break
@@ -195,7 +195,7 @@ def machine_state(processes: Iterable[PartProcess]) -> str:
     """Load, memory, disk, and what each process takes."""
     memory, swap = psutil.virtual_memory(), psutil.swap_memory()
     lines = [
-        f"cores {psutil.cpu_count()}, load {' '.join(f'{each:.2f}' for each in os.getloadavg())}",
+        f"cores {psutil.cpu_count()}, load {' '.join(f'{load:.2f}' for load in os.getloadavg())}",
         f"memory {memory.total / 2**30:.1f} GiB, available {memory.available / 2**30:.1f}; "
         f"swap used {swap.used / 2**30:.1f}",
     ]
@@ -204,12 +204,12 @@ def machine_state(processes: Iterable[PartProcess]) -> str:
             disk = shutil.disk_usage(place)
             lines.append(f"{place} {disk.total / 2**30:.1f} GiB, free {disk.free / 2**30:.1f}")
     lines.append(f"{'part':<16}{'pid':>9}{'MiB':>8}{'cpu s':>9}{'threads':>9}{'open files':>11}")
-    for each in processes:
+    for part in processes:
         with suppress(psutil.Error):
-            process = psutil.Process(each.pid)
+            process = psutil.Process(part.pid)
             used, resident = process.cpu_times(), process.memory_info().rss / 2**20
             lines.append(
-                f"{each.part:<16}{each.pid:>9}{resident:>8.0f}{used.user + used.system:>9.1f}"
+                f"{part.part:<16}{part.pid:>9}{resident:>8.0f}{used.user + used.system:>9.1f}"
                 f"{process.num_threads():>9}{process.num_fds():>11}"
             )
     return "\n".join(lines) + "\n"

@@ -17,12 +17,12 @@ MOST_SHOWN = 60  # kinds of place in a file for people
 
 def describe_tasks(loop: asyncio.AbstractEventLoop) -> str:
     """Stacks of coroutines, outermost first; those that are equal are one, with their number."""
-    found = Counter(tuple(frames_of(task.get_coro())) for task in list(asyncio.all_tasks(loop))[:MOST_TASKS])
+    stacks = Counter(tuple(frames_of(task.get_coro())) for task in list(asyncio.all_tasks(loop))[:MOST_TASKS])
     lines = []
-    for frames, count in found.most_common(MOST_SHOWN):
+    for frames, count in stacks.most_common(MOST_SHOWN):
         lines.append(f"{count} task{'s' * (count > 1)}")
         lines += [f"    {frame}" for frame in frames]
-    if (more := len(found) - MOST_SHOWN) > 0:
+    if (more := len(stacks) - MOST_SHOWN) > 0:
         lines.append(f"and {more} other stacks")
     return "\n".join(lines) + "\n"
 
@@ -41,8 +41,8 @@ def frames_of(coroutine: Any) -> Iterator[str]:
 
 
 def _code(coroutine: Any) -> CodeType | None:
-    found = getattr(coroutine, "cr_code", None) or getattr(coroutine, "gi_code", None)
-    return found if isinstance(found, CodeType) else None
+    code = getattr(coroutine, "cr_code", None) or getattr(coroutine, "gi_code", None)
+    return code if isinstance(code, CodeType) else None
 
 
 def _running(coroutine: Any) -> Any:

@@ -56,16 +56,16 @@ def write_facts(folder: Path, facts: Facts) -> None:
 def read_facts(folder: Path) -> Facts:
     """Raises BadInput for what is none, and OSError."""
     path = folder / FACTS
-    found = json_object(path.read_bytes().replace(b"\n", b" "), str(path))
+    content = json_object(path.read_bytes().replace(b"\n", b" "), str(path))
     try:
-        given: dict[str, Any] = {each.name: found[each.name] for each in fields(Facts) if each.name in found}
-        given["parts"] = tuple(PartFacts(**each) for each in given.get("parts", ()))
-        given |= {key: tuple(map(str, given.get(key, ()))) for key in ("gone", "also", "missing")}
-        facts = Facts(**given)
+        values: dict[str, Any] = {entry.name: content[entry.name] for entry in fields(Facts) if entry.name in content}
+        values["parts"] = tuple(PartFacts(**part) for part in values.get("parts", ()))
+        values |= {key: tuple(map(str, values.get(key, ()))) for key in ("gone", "also", "missing")}
+        facts = Facts(**values)
     except TypeError as error:
         raise BadInput("not an incident of this version", where=path) from error
     texts, numbers = (facts.kind, facts.who, facts.text), (facts.time, facts.last or 0.0, facts.seconds or 0.0)
-    if not all(isinstance(each, str) for each in texts) or not all(isinstance(each, int | float) for each in numbers):
+    if not all(isinstance(text, str) for text in texts) or not all(isinstance(entry, int | float) for entry in numbers):
         raise BadInput("not an incident of this version", where=path)
     return facts
 

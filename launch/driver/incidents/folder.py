@@ -42,44 +42,44 @@ def make_folder(run: Path, step: int, kind: str, who: str, keep: int) -> Path:
 def list_folders(run: Path) -> list[Path]:
     """Oldest first."""
     parent = run / FOLDER
-    found = []
+    folders = []
     with suppress(OSError):
-        found = [each for each in parent.iterdir() if NAME.fullmatch(each.name) and each.is_dir()]
-    return sorted(found, key=lambda each: (_began(each), each.name))
+        folders = [path for path in parent.iterdir() if NAME.fullmatch(path.name) and path.is_dir()]
+    return sorted(folders, key=lambda folder: (_began(folder), folder.name))
 
 
 def find_folder(run: Path, name: str | None) -> Path:
     """The one of that name, or whose name begins so; None: the newest. Raises BadInput."""
-    known = list_folders(run)
-    if not known:
+    folders = list_folders(run)
+    if not folders:
         raise BadInput("the run has no incident", where=run)
     if name is None:
-        return known[-1]
-    exact = [each for each in known if each.name == name]
-    found = exact or [each for each in known if each.name.startswith(name)]
-    if len(found) != 1:
-        has = ", ".join(each.name for each in known[-5:])
-        raise BadInput(f"{'no' if not found else 'more than one'} such incident in {run}", key="ID", found=name,
+        return folders[-1]
+    exact = [folder for folder in folders if folder.name == name]
+    matches = exact or [folder for folder in folders if folder.name.startswith(name)]
+    if len(matches) != 1:
+        has = ", ".join(folder.name for folder in folders[-5:])
+        raise BadInput(f"{'no' if not matches else 'more than one'} such incident in {run}", key="ID", found=name,
                        expected=f"one of {has}")  # fmt: skip
-    return found[0]
+    return matches[0]
 
 
 def read_all(run: Path) -> list[tuple[Path, Facts | None]]:
     """None where it cannot be read."""
-    found: list[tuple[Path, Facts | None]] = []
+    incidents: list[tuple[Path, Facts | None]] = []
     for folder in list_folders(run):
         facts = None
         with suppress(OSError, BadInput):
             facts = read_facts(folder)
-        found.append((folder, facts))
-    return found
+        incidents.append((folder, facts))
+    return incidents
 
 
 def write_bundle(folder: Path, target: Path, hider: Hider) -> int:
     """`target`, a .tar.gz of the folder, without secrets once more. Returns its bytes. Raises OSError."""
     total = 0
     with whole_file(target) as file, tarfile.open(fileobj=file, mode="w:gz") as archive:
-        for path in sorted(each for each in folder.rglob("*") if each.is_file() and not each.is_symlink()):
+        for path in sorted(entry for entry in folder.rglob("*") if entry.is_file() and not entry.is_symlink()):
             content = hider.hide(path.read_bytes()[:LARGEST].decode("utf-8", "replace")).encode()
             total += len(content)
             if total > LARGEST_BUNDLE:

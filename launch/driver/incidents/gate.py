@@ -38,14 +38,14 @@ class Gate:
         none; for good news that means that there is nothing to write."""
         if trigger.kind in FORCED:
             return None, False
-        self._open = [each for each in self._open if each.folder.is_dir()]  # the oldest are removed for new ones
-        for each in reversed(self._open):
-            same = each.trigger.kind == trigger.kind and each.trigger.who == trigger.who
-            if same and not trigger.recovered and trigger.time - each.trigger.time < SAME_S:
-                return each.folder, True
+        self._open = [entry for entry in self._open if entry.folder.is_dir()]  # the oldest are removed for new ones
+        for entry in reversed(self._open):
+            same = entry.trigger.kind == trigger.kind and entry.trigger.who == trigger.who
+            if same and not trigger.recovered and trigger.time - entry.trigger.time < SAME_S:
+                return entry.folder, True
         if trigger.recovered:
-            mine = [each for each in self._open if each.trigger.who == trigger.who]
-            return (mine[-1].folder, False) if mine else (None, False)
+            part_entries = [entry for entry in self._open if entry.trigger.who == trigger.who]
+            return (part_entries[-1].folder, False) if part_entries else (None, False)
         newest = self._open[-1] if self._open else None
         if newest is not None and trigger.time - newest.trigger.time < SOON_S:
             return newest.folder, False

@@ -112,10 +112,10 @@ class IncidentKeeper:
         """The folder of a run that fails now; None where there is none within the deadline. Waits."""
         if self._thread is None or not self._thread.is_alive():
             return None
-        asked = _Asked(Trigger("failed", "run", reason, time.time()), queue.SimpleQueue())
-        self._queue.put(asked)
+        request = _Asked(Trigger("failed", "run", reason, time.time()), queue.SimpleQueue())
+        self._queue.put(request)
         with suppress(queue.Empty):
-            return asked.answer.get(timeout=FAILURE_S)
+            return request.answer.get(timeout=FAILURE_S)
         log.warning("no incident was collected within %g s", FAILURE_S)
         return None
 
@@ -125,12 +125,12 @@ class IncidentKeeper:
         refreshed = 0.0
         while not self._ended.is_set():
             try:
-                got = self._queue.get(timeout=LOOK_S)
+                request = self._queue.get(timeout=LOOK_S)
             except queue.Empty:
-                got = None
+                request = None
             try:
-                if got is not None:
-                    self._take(got)
+                if request is not None:
+                    self._take(request)
                 elif (phase := self._phases.overdue()) is not None:
                     step, stage = self._where()
                     text = f"step {step + 1} of stage {stage}: {phase.describe()}"
@@ -140,20 +140,20 @@ class IncidentKeeper:
             except Exception as error:  # fault boundary
                 log.warning("an incident was not collected: %s", describe_error(error))
 
-    def _take(self, got: Trigger | _Asked) -> None:
-        if isinstance(got, Trigger):
-            self._handle(got)
+    def _take(self, request: Trigger | _Asked) -> None:
+        if isinstance(request, Trigger):
+            self._handle(request)
             return
         folder: Path | None = None
         try:
-            folder = self._handle(got.trigger)
+            folder = self._handle(request.trigger)
         finally:
-            got.answer.put(folder)
+            request.answer.put(folder)
 
     def _handle(self, trigger: Trigger) -> Path | None:
-        folder, again = self._gate.belongs_to(trigger)
+        folder, is_repeat = self._gate.belongs_to(trigger)
         if folder is not None:
-            self._add(folder, trigger, again)
+            self._add(folder, trigger, is_repeat)
         elif not trigger.recovered:
             folder = self._open(trigger)
         return folder
@@ -192,18 +192,18 @@ class IncidentKeeper:
             start_new_session=True,
         )  # fmt: skip
         try:
-            _, said = self._collector.communicate(request.to_json(), timeout=COLLECT_S)
+            _, stderr = self._collector.communicate(request.to_json(), timeout=COLLECT_S)
         except subprocess.TimeoutExpired:
             _end(self._collector)
             return f"the collector did not end within {COLLECT_S:g} s"
         if self._collector.returncode:
-            return (said.strip().splitlines() or [f"the collector ended with {self._collector.returncode}"])[-1]
+            return (stderr.strip().splitlines() or [f"the collector ended with {self._collector.returncode}"])[-1]
         log.info("incident %s collected in %.1f s", folder.name, time.monotonic() - began)
         return ""
 
-    def _add(self, folder: Path, trigger: Trigger, again: bool) -> None:
+    def _add(self, folder: Path, trigger: Trigger, is_repeat: bool) -> None:
         facts = read_facts(folder)
-        if again:
+        if is_repeat:
             facts = replace(facts, times=facts.times + 1, last=trigger.time)
         elif len(facts.also) < MOST_ALSO:
             hider = Hider(known_secrets(environments(owner_of(os.getpid())), self._named))
@@ -218,8 +218,8 @@ class IncidentKeeper:
 
 def remember(before: Sequence[PartProcess], now: Sequence[PartProcess]) -> tuple[PartProcess, ...]:
     """The processes that are there now, and the last ones of each part that has none any more."""
-    names = {each.part for each in now}
-    return (*now, *(each for each in before if each.part not in names))
+    names = {process.part for process in now}
+    return (*now, *(process for process in before if process.part not in names))
 
 
 class _Handler(logging.Handler):

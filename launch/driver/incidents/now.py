@@ -43,8 +43,8 @@ def collect_after(run: Path, driver: int, reason: str) -> Path | None:
         return None
     step, stage, text = last_sign(run)
     folder = make_folder(run, step, "failed", "run", keep)
-    said = f"{reason} {text}"
-    write_facts(folder, Facts(kind="failed", who="run", text=said, time=time.time(), step=step, stage=stage))
+    description = f"{reason} {text}"
+    write_facts(folder, Facts(kind="failed", who="run", text=description, time=time.time(), step=step, stage=stage))
     collect(Request(folder=folder, run=run, driver=driver, named=tuple(named_secrets(run))))
     return folder
 
@@ -74,9 +74,9 @@ def named_secrets(run: Path) -> list[str]:
 
 def _named(value: object, key: str = "") -> set[str]:
     if isinstance(value, dict):
-        return {each for name, own in value.items() for each in _named(own, str(name))}
+        return {variable for name, child in value.items() for variable in _named(child, str(name))}
     if isinstance(value, list):
-        return {each for own in value for each in _named(own, key)}
+        return {variable for child in value for variable in _named(child, key)}
     return {value} if isinstance(value, str) and key.endswith(("key_env", "token_env")) else set()
 
 

@@ -142,19 +142,19 @@ def describe(facts: Facts) -> str:
     head = HEADS.get(facts.kind, "{who}").format(who=facts.who or "the run")
     lines = [f"# {head}, in {at}", "", f"{utc(facts.time)}. {facts.text.strip()}", ""]
     lines += [" ".join(sentences(facts)), "", "## What to try", ""]
-    lines += [f"* {each}" for each in advice(facts)]
+    lines += [f"* {line}" for line in advice(facts)]
     if facts.also:
-        lines += ["", "## Also", "", *(f"* {each}" for each in facts.also)]
+        lines += ["", "## Also", "", *(f"* {line}" for line in facts.also)]
     lines += ["", "## The parts", ""]
     lines += ["| part | process | pid | state | where it stands |", "|---|---|---|---|---|"]
-    for each in facts.parts:
-        cells = (each.part, each.title, str(each.pid), each.state, each.at or each.problem)
+    for part in facts.parts:
+        cells = (part.part, part.title, str(part.pid), part.state, part.at or part.problem)
         lines.append(f"| {' | '.join(map(_cell, cells))} |")
     lines += [f"| {name} | | | gone | |" for name in facts.gone]
     if facts.nodes > 1:
         lines += ["", f"The run has parts on {facts.nodes} nodes: those of other nodes are not in the table."]
     if facts.missing:
-        lines += ["", "## What is missing here", "", *(f"* {each}" for each in facts.missing)]
+        lines += ["", "## What is missing here", "", *(f"* {line}" for line in facts.missing)]
     return "\n".join(lines) + "\n"
 
 
@@ -162,14 +162,14 @@ def sentences(facts: Facts) -> Iterator[str]:
     """Who waits for whom, since when."""
     phase, roles = facts.phase, tuple[str, ...]()
     if phase:
-        what, roles = WAITS.get(phase["name"], (f"in {phase['name']}", ()))
+        wait_text, roles = WAITS.get(phase["name"], (f"in {phase['name']}", ()))
         usual = f", usually {phase['usual_s']:.2g} s" if phase.get("usual_s") is not None else ""
-        yield f"The driver waits {what} ({phase['name']}), for {phase['since_s']:.0f} s so far{usual}."
+        yield f"The driver waits {wait_text} ({phase['name']}), for {phase['since_s']:.0f} s so far{usual}."
     elif facts.kind != "failed":  # which has left the phase that failed
         yield "The driver is between two phases of a step, or before the first one."
-    found = list(suspects(facts, roles))
-    yield from found
-    if not found and facts.kind in ("stall", "asked"):
+    lines = list(suspects(facts, roles))
+    yield from lines
+    if not lines and facts.kind in ("stall", "asked"):
         yield "No process is stopped, stuck in the kernel or gone; where each part stands is below."
 
 
@@ -186,21 +186,21 @@ def suspects(facts: Facts, roles: tuple[str, ...] = ()) -> Iterator[str]:
             yield f"{name} has no process any more."
     if facts.kind == "lost" and facts.who not in blamed and facts.who not in facts.gone:
         yield f"{facts.who} was found dead; by now another process may stand in its place."
-    awaited = [each for each in facts.parts if _role(each) in roles and each.part not in blamed and each.at]
+    awaited = [part for part in facts.parts if _role(part) in roles and part.part not in blamed and part.at]
     if awaited and facts.kind in ("stall", "asked"):
-        yield "Of those it waits for, " + "; ".join(f"{each.part} is in {each.at}" for each in awaited[:SHOWN]) + "."
+        yield "Of those it waits for, " + "; ".join(f"{part.part} is in {part.at}" for part in awaited[:SHOWN]) + "."
 
 
 def advice(facts: Facts) -> list[str]:
-    found = [each.text for each in ADVICE if each.holds(facts)][:MOST_ADVICE]
-    return found or ["Look where the parts stand (stacks/), and at the last lines of their logs (logs/)."]
+    texts = [entry.text for entry in ADVICE if entry.holds(facts)][:MOST_ADVICE]
+    return texts or ["Look where the parts stand (stacks/), and at the last lines of their logs (logs/)."]
 
 
 def culprit(facts: Facts) -> str:
     """For a list: "rollout:0 stopped"."""
-    odd = next((each for each in facts.parts if each.state in (STOPPED, DISK)), None)
-    if odd is not None:
-        return f"{odd.part} {odd.state}"
+    suspect = next((part for part in facts.parts if part.state in (STOPPED, DISK)), None)
+    if suspect is not None:
+        return f"{suspect.part} {suspect.state}"
     return f"{facts.gone[0]} gone" if facts.gone else ""
 
 

@@ -38,33 +38,33 @@ def processes_of(owner: str) -> Iterator[tuple[psutil.Process, str, Mapping[str,
     """Each with the name of its part and its environment. owner: how the tag of the driver begins."""
     for process in psutil.process_iter():
         try:
-            given = process.environ()
+            environment = process.environ()
         except psutil.Error:  # not ours to look at, or gone meanwhile
             continue
-        if parts.VARIABLE in given and given.get(parts.DRIVER, "").startswith(owner):
-            yield process, given[parts.VARIABLE], given
+        if parts.VARIABLE in environment and environment.get(parts.DRIVER, "").startswith(owner):
+            yield process, environment[parts.VARIABLE], environment
 
 
 def list_parts(owner: str) -> list[PartProcess]:
-    """Those that are there now, by name."""
-    found = []
+    """The processes of the run's parts that exist now, sorted by the part's name."""
+    processes = []
     for process, part, _ in processes_of(owner):
         with suppress(psutil.Error):
             title = kind_of(" ".join(process.cmdline()) or process.name())
             log, errors = _written(process.pid, 1), _written(process.pid, 2)
-            found.append(PartProcess(part=part, pid=process.pid, title=title, log=log, errors=errors))
-    return sorted(found, key=lambda each: (each.part, each.pid))
+            processes.append(PartProcess(part=part, pid=process.pid, title=title, log=log, errors=errors))
+    return sorted(processes, key=lambda entry: (entry.part, entry.pid))
 
 
 def kind_of(command: str) -> str:
     """Of a process, by its command line: "RolloutWorker", "engine", "environments"."""
-    known = next((what for mark, what in KINDS.items() if mark in command), "")
-    return known or command.removeprefix("ray::").split(" ")[0].rpartition("/")[2][:40]
+    kind = next((name for mark, name in KINDS.items() if mark in command), "")
+    return kind or command.removeprefix("ray::").split(" ")[0].rpartition("/")[2][:40]
 
 
 def environments(owner: str) -> list[Mapping[str, str]]:
     """Of this process and the parts: what is secret in them must not be shown."""
-    return [dict(os.environ), *(given for _, _, given in processes_of(owner))]
+    return [dict(os.environ), *(environment for _, _, environment in processes_of(owner))]
 
 
 def state_of(pid: int) -> str:
@@ -79,15 +79,15 @@ def state_of(pid: int) -> str:
 def find_driver(run: Path) -> int | None:
     """The process that holds a run directory's lock open, and has parts where several do. None where there is none that
     we may look at."""
-    lock, found = run.resolve() / ".lock", list[int]()
+    lock, pids = run.resolve() / ".lock", list[int]()
     for process in psutil.process_iter():
         with suppress(OSError):
-            for each in os.scandir(f"/proc/{process.pid}/fd"):
+            for descriptor in os.scandir(f"/proc/{process.pid}/fd"):
                 with suppress(OSError):
-                    if os.readlink(each.path) == str(lock) and process.pid != os.getpid():
-                        found.append(process.pid)
-    with_parts = (pid for pid in found if list_parts(owner_of(pid)))
-    return next(with_parts, found[0] if found else None)
+                    if os.readlink(descriptor.path) == str(lock) and process.pid != os.getpid():
+                        pids.append(process.pid)
+    with_parts = (pid for pid in pids if list_parts(owner_of(pid)))
+    return next(with_parts, pids[0] if pids else None)
 
 
 def _written(pid: int, number: int) -> str:

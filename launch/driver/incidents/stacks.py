@@ -37,17 +37,17 @@ class Stack:
 
 def pyspy() -> str | None:
     """The program of this environment, else of the path."""
-    own = Path(sys.executable).with_name("py-spy")
-    return str(own) if own.is_file() else shutil.which("py-spy")
+    program = Path(sys.executable).with_name("py-spy")
+    return str(program) if program.is_file() else shutil.which("py-spy")
 
 
 def read_stack(pid: int, deadline_s: float = EACH_S) -> Stack:
     """Of all its threads. Takes the deadline and ASK_S at most."""
-    found = spy(pid, deadline_s)
-    if not found.problem or state_of(pid) in ("stopped", "gone"):
-        return found
+    stack = spy(pid, deadline_s)
+    if not stack.problem or state_of(pid) in ("stopped", "gone"):
+        return stack
     threads = parse_written(stack_signal.ask(pid, ASK_S))
-    return Stack(format_threads(threads), place(threads)) if threads else found
+    return Stack(format_threads(threads), place(threads)) if threads else stack
 
 
 def spy(pid: int, deadline_s: float) -> Stack:
@@ -56,15 +56,15 @@ def spy(pid: int, deadline_s: float) -> Stack:
         return Stack("", "", "py-spy is not installed")
     command = [program, "dump", "--nonblocking", "--json", "--pid", str(pid)]
     try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=deadline_s, check=False)
+        result = subprocess.run(command, capture_output=True, text=True, timeout=deadline_s, check=False)
     except subprocess.TimeoutExpired:
         return Stack("", "", f"no answer within {deadline_s:g} s")
     except OSError as error:
         return Stack("", "", f"py-spy does not start: {error.strerror}")
-    if done.returncode:
-        return Stack("", "", explain(done.stderr))
+    if result.returncode:
+        return Stack("", "", explain(result.stderr))
     try:
-        threads = json.loads(done.stdout)
+        threads = json.loads(result.stdout)
         return Stack(format_threads(threads), place(threads))
     except (ValueError, KeyError, TypeError):
         return Stack("", "", "py-spy gave no stack")
@@ -83,9 +83,9 @@ def parse_written(text: str) -> list[dict[str, Any]]:
     return threads
 
 
-def explain(said: str) -> str:
+def explain(stderr: str) -> str:
     """Why py-spy gave none, in one line."""
-    lines = [line.strip() for line in said.splitlines() if line.strip()]
+    lines = [line.strip() for line in stderr.splitlines() if line.strip()]
     last = lines[-1] if lines else "py-spy failed without a word"
     if any("ermission" in line or "perations not permitted" in line for line in lines):
         return "the system forbids to read another process (ptrace): in a container add the capability SYS_PTRACE"
@@ -94,10 +94,10 @@ def explain(said: str) -> str:
 
 def format_threads(threads: Sequence[Mapping[str, Any]]) -> str:
     lines = []
-    for thread in sorted(threads, key=lambda each: each.get("thread_name") != MAIN):
-        held = ", holds the GIL" if thread.get("owns_gil") else ""
+    for thread in sorted(threads, key=lambda thread: thread.get("thread_name") != MAIN):
+        gil = ", holds the GIL" if thread.get("owns_gil") else ""
         active = "active" if thread.get("active") else "idle"
-        lines.append(f"thread {thread.get('thread_name') or thread.get('thread_id')} ({active}{held})")
+        lines.append(f"thread {thread.get('thread_name') or thread.get('thread_id')} ({active}{gil})")
         lines += [f"    {frame_line(frame)}" for frame in thread.get("frames", ())]
     return "\n".join(lines) + "\n"
 
@@ -107,12 +107,12 @@ def place(threads: Sequence[Mapping[str, Any]]) -> str:
 
     An actor's own code need not run in its main thread. Without one of ours, where the main thread stands.
     """
-    ordered = sorted(threads, key=lambda each: (each.get("thread_name") != MAIN, not each.get("active")))
+    ordered = sorted(threads, key=lambda thread: (thread.get("thread_name") != MAIN, not thread.get("active")))
     for thread in ordered:
         frames = list(thread.get("frames", ()))
-        own = next((each for each in frames if not any(mark in each["filename"] for mark in LIBRARIES)), None)
-        if own is not None:
-            return frame_line(own) if own == frames[0] else f"{frame_line(own)}, in {frames[0]['name']}"
+        frame = next((entry for entry in frames if not any(mark in entry["filename"] for mark in LIBRARIES)), None)
+        if frame is not None:
+            return frame_line(frame) if frame == frames[0] else f"{frame_line(frame)}, in {frames[0]['name']}"
     frames = list(ordered[0].get("frames", ())) if ordered else []
     return frame_line(frames[0]) if frames else ""
 

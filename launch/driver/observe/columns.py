@@ -53,26 +53,26 @@ class Layout:
         return len(self.stage) + 2 + 2 * len(str(self.steps)) + 1
 
     def header(self) -> str:
-        titles = [f"{each.title:>{_width(each)}}" for each in self.columns]
+        titles = [f"{column.title:>{_width(column)}}" for column in self.columns]
         return GAP.join([f"{'step':>{self.first}}", *titles, f"{LEFT:>7}"])
 
-    def line(self, step: int, values: Mapping[str, Any], left: str) -> str:
+    def line(self, step: int, values: Mapping[str, Any], time_left: str) -> str:
         place = f"{self.stage}  {step:>{len(str(self.steps))}}/{self.steps}"
-        cells = [f"{_cell(each, values):>{_width(each)}}" for each in self.columns]
-        return GAP.join([place, *cells, f"{left:>7}"])
+        cells = [f"{_cell(column, values):>{_width(column)}}" for column in self.columns]
+        return GAP.join([place, *cells, f"{time_left:>7}"])
 
-    def legend(self, known: Set[str]) -> str:
+    def legend(self, explained_titles: Set[str]) -> str:
         """What the titles leave open that are not known yet; empty where there is nothing to say."""
-        said = {each.title: each.about for each in self.columns if each.about} | {LEFT: "time left of the stage"}
-        return "; ".join(f"{title}: {about}" for title, about in said.items() if title not in known)
+        notes = {entry.title: entry.about for entry in self.columns if entry.about} | {LEFT: "time left of the stage"}
+        return "; ".join(f"{title}: {note}" for title, note in notes.items() if title not in explained_titles)
 
 
 def lay_out(stage: str, steps: int, keys: Sequence[str], width: int) -> Layout:
     """As many of the columns that have one of these keys as fit into so many characters."""
-    layout = Layout(stage=stage, steps=steps, columns=tuple(each for each in COLUMNS if each.key in keys))
+    layout = Layout(stage=stage, steps=steps, columns=tuple(column for column in COLUMNS if column.key in keys))
     while len(layout.header()) > width and layout.columns:
-        last = max(layout.columns, key=lambda each: each.rank)
-        layout = Layout(stage=stage, steps=steps, columns=tuple(each for each in layout.columns if each is not last))
+        last = max(layout.columns, key=lambda column: column.rank)
+        layout = Layout(stage=stage, steps=steps, columns=tuple(entry for entry in layout.columns if entry is not last))
     return layout
 
 

@@ -43,11 +43,11 @@ class Metric:
     def read(self, row: Mapping[str, Any]) -> Iterator[tuple[str, float]]:
         """(value of the label, number) of everything of it in a row."""
         if self.pattern is None:
-            found = ((value, row.get(key)) for value, key in self.keys.items())
+            pairs = ((value, row.get(key)) for value, key in self.keys.items())
         else:
             matches = ((re.fullmatch(self.pattern, key), number) for key, number in row.items())
-            found = ((match[1], number) for match, number in matches if match)
-        for value, number in found:
+            pairs = ((match[1], number) for match, number in matches if match)
+        for value, number in pairs:
             if isinstance(number, int | float):
                 yield value, number * self.scale
 
@@ -103,13 +103,13 @@ EXPORTED: tuple[Metric, ...] = (
     one("tokens_trained_per_second", "tokens/trained_per_s", "Tokens in the loss per second of the newest step."),
     Metric(
         name="groups", kind="counter", label="outcome",
-        keys={each: f"groups/{each}" for each in ("trained", "filtered", "failed")},
+        keys={outcome: f"groups/{outcome}" for outcome in ("trained", "filtered", "failed")},
         about="Groups of episodes by outcome: trained, filtered (no signal), failed (nothing could be graded).",
     ),
     one("episodes", "episode/count", "Episodes of the steps.", kind="counter"),
     Metric(
         name="failures", kind="counter", label="kind",
-        keys={each: f"failures/{each}" for each in ("infra", "timeout", "data")},
+        keys={kind: f"failures/{kind}" for kind in ("infra", "timeout", "data")},
         about="Episodes that failed after their retries, by kind.",
     ),
     Metric(
@@ -132,7 +132,7 @@ EXPORTED: tuple[Metric, ...] = (
         kind="counter", cumulative=True),
     Metric(
         name="restarts", kind="counter", label="role", cumulative=True,
-        keys={each: f"restarts/{each}" for each in ("engine", "service", "learner")},
+        keys={role: f"restarts/{role}" for role in ("engine", "service", "learner")},
         about="Restarts since the start of this process, by role.",
     ),
     one("deliveries", "weights/publish_s", "Deliveries of weights to the engines.", kind="counter", counts=True),

@@ -46,18 +46,18 @@ class Gauges:
         self.set({} if measure is None else {f"held_out/{name}": measure})
 
     def _take(self, metric: Metric, value: str, number: float) -> None:
-        seen = self._seen.setdefault(metric.name, [])
-        first = value not in seen
-        if first and len(seen) >= metric.series:
+        label_values = self._seen.setdefault(metric.name, [])
+        first = value not in label_values
+        if first and len(label_values) >= metric.series:
             return
         if first:
-            seen.append(value)
+            label_values.append(value)
         labels = {RUN: self._run} | ({metric.label: value} if metric.label is not None else {})
-        made = self._get(metric)
+        instrument = self._get(metric)
         if metric.kind == "gauge":
-            made.set(number, labels)
+            instrument.set(number, labels)
         elif (grown := self._advance(metric, value, number)) > 0 or first:
-            made.inc(max(grown, ZERO), labels)
+            instrument.inc(max(grown, ZERO), labels)
 
     def _advance(self, metric: Metric, value: str, number: float) -> float:
         if metric.counts:

@@ -72,11 +72,11 @@ class HealthMonitor:
         row = read_row(metrics)
         self._remember(row)
         new = []
-        signs = {what: sign(self, row) for what, sign in SIGNS.items()}
-        signs |= {what: sign(self._setting, self._begin, row) for what, sign in OF_ROWS.items()}
-        for what, says in signs.items():
-            self._streaks[what] = streak = self._streaks.get(what, NO_STREAK).after(_evidence(what, row) if says else 0)
-            if says and self._is_proven(what, streak) and self._note(what, says, row.step, streak.steps):
+        signs = {name: sign(self, row) for name, sign in SIGNS.items()}
+        signs |= {name: sign(self._setting, self._begin, row) for name, sign in OF_ROWS.items()}
+        for name, says in signs.items():
+            self._streaks[name] = streak = self._streaks.get(name, NO_STREAK).after(_evidence(name, row) if says else 0)
+            if says and self._is_proven(name, streak) and self._note(name, says, row.step, streak.steps):
                 new.append(f"{streak.steps} steps in a row: {says}" if streak.steps > 1 else f"step {row.step}: {says}")
         self._last_row = row
         return new
@@ -101,37 +101,37 @@ class HealthMonitor:
         for part, mean in self._right(row).items():
             self._solved.setdefault(part, Level()).add(row.step, mean, groups, max(high, 0.0))
 
-    def _is_proven(self, what: str, streak: _Streak) -> bool:
-        proof = levels.PROOF.get(what, levels.OTHERWISE)
+    def _is_proven(self, name: str, streak: _Streak) -> bool:
+        proof = levels.PROOF.get(name, levels.OTHERWISE)
         steps = proof.from_start if proof.from_start and streak.steps == self._rows else proof.steps
-        if what == "cut" and self._cut.share >= levels.NEARLY_ALL:
+        if name == "cut" and self._cut.share >= levels.NEARLY_ALL:
             steps = levels.OTHERWISE.steps  # of small steps too: their chance is not that of nearly all
         return (proof.episodes is not None and streak.episodes >= proof.episodes) or (
             steps is not None and streak.steps >= steps
         )
 
-    def _note(self, what: str, says: str, step: int, steps: int) -> bool:
+    def _note(self, name: str, says: str, step: int, steps: int) -> bool:
         """Count this step, and where it is the first that is said those before it. True the first time."""
-        known = self._found.get(what)
-        again = known is not None and known.last_step + steps > step  # of the same streak
-        more = 1 if again else steps
-        first, before = (known.first_step, known.steps) if known else (step - steps + 1, 0)
-        self._found[what] = Finding(
-            stage=self._stage, what=what, says=says, first_step=first, last_step=step, steps=before + more, of=0
+        finding = self._found.get(name)
+        continues = finding is not None and finding.last_step + steps > step  # of the same streak
+        more = 1 if continues else steps
+        first, before = (finding.first_step, finding.steps) if finding else (step - steps + 1, 0)
+        self._found[name] = Finding(
+            stage=self._stage, what=name, says=says, first_step=first, last_step=step, steps=before + more, of=0
         )
-        return known is None
+        return finding is None
 
     def findings(self) -> list[Finding]:
-        """With what no step of the stage so far has done: at its end that needs no more proof."""
-        found = dict(self._found)
+        """All so far, with `untrained` where it held in every step: at the end of a stage that needs no more proof."""
+        findings = dict(self._found)
         streak, row = self._streaks.get("untrained", NO_STREAK), self._last_row
-        if row is not None and 0 < streak.steps == self._rows and "untrained" not in found:
+        if row is not None and 0 < streak.steps == self._rows and "untrained" not in findings:
             first = row.step - streak.steps + 1
-            found["untrained"] = Finding(
+            findings["untrained"] = Finding(
                 stage=self._stage, what="untrained", says=self.untrained(row), first_step=first, last_step=row.step,
                 steps=streak.steps, of=0,
             )  # fmt: skip
-        return [replace(finding, of=self._rows) for finding in found.values()]
+        return [replace(finding, of=self._rows) for finding in findings.values()]
 
     # -- signs: a sentence where the row has them ---------------------------------------------------------------------
 
@@ -140,16 +140,16 @@ class HealthMonitor:
         share = self._cut.share
         if share < levels.CUT or self._cut.falls:
             return ""
-        said = f"{share:.0%} of the episodes were cut off by a token limit"
+        text = f"{share:.0%} of the episodes were cut off by a token limit"
         if worse := self._worse(row):
-            return f"{said}, and {worse}: {slower(self._setting.recipe)}"
-        return f"{said}: raise {self._limit(row)}"
+            return f"{text}, and {worse}: {slower(self._setting.recipe)}"
+        return f"{text}: raise {self._limit(row)}"
 
     def _limit(self, row: HealthRow) -> str:
         """The key that a single message ran into; where there were several messages, all that it can have been."""
         rollout, window = self._setting.recipe.rollout, self._setting.recipe.engine.max_model_len
-        given = {"max_turn_tokens": rollout.max_turn_tokens, "max_response_tokens": rollout.max_response_tokens}
-        keys = {f"rollout.{key}": most for key, most in given.items() if most is not None}
+        limits = {"max_turn_tokens": rollout.max_turn_tokens, "max_response_tokens": rollout.max_response_tokens}
+        keys = {f"rollout.{key}": most for key, most in limits.items() if most is not None}
         if row.turns == 1:
             reached = {key: most for key, most in keys.items() if row.longest >= most}
             return " and ".join(f"{key}={most}" for key, most in reached.items()) or f"engine.max_model_len={window}"
@@ -203,9 +203,9 @@ class HealthMonitor:
 
     def _examples(self) -> str:
         """Where the world can show some in its prompt."""
-        known = (one.env for one in self._setting.recipe.by_env.values())
+        envs = (recipe.env for recipe in self._setting.recipe.by_env.values())
         return (
-            "examples in the prompt (env.demonstrations), " if any(hasattr(e, "demonstrations") for e in known) else ""
+            "examples in the prompt (env.demonstrations), " if any(hasattr(e, "demonstrations") for e in envs) else ""
         )
 
     def _look(self, row: HealthRow) -> str:
@@ -251,10 +251,10 @@ class HealthMonitor:
         if not pays or not right or not all(map(self._hardly, right.values())) or self._worse(row):
             return ""
         kind = "format only" if set(pays) == {"format"} else "not for solving tasks"
-        named = ", ".join(f"{name} {mean:.3f}" for name, mean in pays.items())
+        paid_parts = ", ".join(f"{name} {mean:.3f}" for name, mean in pays.items())
         zeros = ", ".join(f"{name} {mean:.2g}" for name, mean in right.items())
         cure = f"try {self._examples()}{STAGE}, easier tasks (env.*), or other reward.*"
-        return f"the reward is {kind} ({named}; {zeros}): {cure}"
+        return f"the reward is {kind} ({paid_parts}; {zeros}): {cure}"
 
     def silent(self, row: HealthRow) -> str:
         """No tool was called: a call is answered, and what is answered is not the last message."""
@@ -269,10 +269,10 @@ class HealthMonitor:
 
     def collapsed(self, row: HealthRow) -> str:
         """Answers no longer differ, and are not right."""
-        first, seen, level = self._begin.entropy, self._rewards, self._level
-        if row.entropy is None or not first or seen is None or row.reward is None or level is None:
+        first, reward_range, level = self._begin.entropy, self._rewards, self._level
+        if row.entropy is None or not first or reward_range is None or row.reward is None or level is None:
             return ""
-        low, high = seen
+        low, high = reward_range
         if row.entropy >= levels.COLLAPSED * first or level.best.step == row.step:  # its rewards still rise
             return ""
         if high - row.reward <= levels.UNLEARNED * (high - low):
@@ -285,11 +285,11 @@ class HealthMonitor:
         """The environment cannot read what the model writes."""
         if row.malformed < levels.NEARLY_ALL:
             return ""
-        said = f"{row.malformed:.0%} of the episodes are malformed"
+        text = f"{row.malformed:.0%} of the episodes are malformed"
         if worse := self._worse(row):
-            return f"{said}, and {worse}: {slower(self._setting.recipe)}"
+            return f"{text}, and {worse}: {slower(self._setting.recipe)}"
         form = "the model does not write what the environment reads"
-        return f"{said}, {form}: {SHOW}, or look at the chat template (--dry-run shows a prompt) and at env.*"
+        return f"{text}, {form}: {SHOW}, or look at the chat template (--dry-run shows a prompt) and at env.*"
 
     def raised(self, row: HealthRow) -> str:
         """The user's own code raises; that the episode went well when it was played again hides it."""
@@ -361,7 +361,7 @@ SIGNS: dict[str, Callable[[HealthMonitor, HealthRow], str]] = {
 }
 
 
-def _evidence(what: str, row: HealthRow) -> float:
+def _evidence(name: str, row: HealthRow) -> float:
     """Episodes of the step, or a share of them. Above 0 also where none are known, as in a supervised stage."""
-    share = levels.PROOF.get(what, levels.OTHERWISE).of
+    share = levels.PROOF.get(name, levels.OTHERWISE).of
     return max(row.episodes * (getattr(row, share) if share else 1.0), 1e-9)

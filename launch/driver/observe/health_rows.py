@@ -65,7 +65,7 @@ class HealthRow:
 
 def read_row(metrics: Mapping[str, Any]) -> HealthRow:
     parts = {key.removeprefix(PART): mean for key, mean in metrics.items() if key.startswith(PART)}
-    keys = {each.name: each.metadata["key"] for each in fields(HealthRow) if each.metadata}
+    keys = {attribute.name: attribute.metadata["key"] for attribute in fields(HealthRow) if attribute.metadata}
     depths = sort_depths({key: gap for key, gap in metrics.items() if key.startswith(DEPTH) and gap is not None})
     return HealthRow(
         parts=parts, depths=depths, **{name: metrics[key] for name, key in keys.items() if metrics.get(key) is not None}
@@ -74,14 +74,14 @@ def read_row(metrics: Mapping[str, Any]) -> HealthRow:
 
 def sort_depths(gaps: Mapping[str, float]) -> list[tuple[str, float]]:
     """By depth, the shortest contexts first, and named: "2k to 4k". gaps: by key of the rows."""
-    found = []
+    depths = []
     for key, gap in gaps.items():
         start, _, end = key.removeprefix(DEPTH).partition("_")
         if start.removesuffix("k").isdigit():
-            found.append(
+            depths.append(
                 (int(start.removesuffix("k")), f"{start} and more" if end == "up" else f"{start} to {end}", gap)
             )
-    return [(name, gap) for _, name, gap in sorted(found)]
+    return [(name, gap) for _, name, gap in sorted(depths)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +110,7 @@ class Level:
         self._steps.append(MeanOver(mean, max(groups, 1.0), step))
         while (
             len(self._steps) > levels.MEAN_STEPS
-            and sum(each.groups for each in list(self._steps)[1:]) >= levels.MEAN_GROUPS
+            and sum(point.groups for point in list(self._steps)[1:]) >= levels.MEAN_GROUPS
         ):
             self._steps.popleft()
         over = _over(list(self._steps))
@@ -135,8 +135,8 @@ class Level:
 
 
 def _over(steps: list[MeanOver]) -> MeanOver:
-    groups = sum(each.groups for each in steps)
-    return MeanOver(sum(each.mean * each.groups for each in steps) / groups, groups, steps[-1].step)
+    groups = sum(point.groups for point in steps)
+    return MeanOver(sum(point.mean * point.groups for point in steps) / groups, groups, steps[-1].step)
 
 
 class CutShare:
@@ -151,7 +151,7 @@ class CutShare:
             self._rows.clear()  # the step is well, and those before it are over
             return
         self._rows.append((count, row.cut * count))
-        while len(self._rows) > 2 and sum(each for each, _ in self._rows) - self._rows[0][0] >= levels.CUT_OVER:
+        while len(self._rows) > 2 and sum(number for number, _ in self._rows) - self._rows[0][0] >= levels.CUT_OVER:
             self._rows.popleft()
 
     @property

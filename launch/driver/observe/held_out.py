@@ -42,8 +42,8 @@ def fall(rows: Sequence[Mapping[str, Any]]) -> HeldOutDrop | None:
     if not rows:
         return None
     newest = rows[-1]
-    found = [_fall(key.removesuffix(LOW), newest, rows[:-1]) for key in newest if key.endswith(LOW)]
-    return max((each for each in found if each is not None), key=lambda each: each.best - each.now, default=None)
+    drops = [_fall(key.removesuffix(LOW), newest, rows[:-1]) for key in newest if key.endswith(LOW)]
+    return max((drop for drop in drops if drop is not None), key=lambda drop: drop.best - drop.now, default=None)
 
 
 def _fall(key: str, newest: Mapping[str, Any], earlier: Sequence[Mapping[str, Any]]) -> HeldOutDrop | None:
@@ -74,10 +74,10 @@ def _deviations(error: float) -> float:
 
 
 def fallen(rows: Sequence[Mapping[str, Any]], stages: Sequence[StageConfig]) -> list[Finding]:
-    """As the summary has it, with the key to turn in the stage that ends there."""
-    found = fall(rows)
-    stage = next((each for each in stages if found is not None and each.name == found.stage), None)
-    if found is None or stage is None:
+    """The held-out drop of the newest evaluation, if any, as a finding with the key to change in its stage."""
+    drop = fall(rows)
+    stage = next((candidate for candidate in stages if drop is not None and candidate.name == drop.stage), None)
+    if drop is None or stage is None:
         return []
     cure = f"lower stages.{stage.name}.learner.lr={stage.config.learner.lr:g}"
     if getattr(stage.config.algorithm, "kl_coef", None) is not None:
@@ -86,9 +86,9 @@ def fallen(rows: Sequence[Mapping[str, Any]], stages: Sequence[StageConfig]) -> 
         Finding(
             stage=stage.name,
             what=HELD_OUT,
-            says=f"{found.describe()}: {cure}",
-            first_step=found.best_step,
-            last_step=found.step,
+            says=f"{drop.describe()}: {cure}",
+            first_step=drop.best_step,
+            last_step=drop.step,
             steps=0,
             of=0,
         )
@@ -98,11 +98,11 @@ def fallen(rows: Sequence[Mapping[str, Any]], stages: Sequence[StageConfig]) -> 
 def cut_off(rows: Sequence[Mapping[str, Any]], stages: Sequence[StageConfig]) -> list[Finding]:
     """Of the newest row, where it is of weights that a stage has trained: plays of which many were cut off."""
     newest = rows[-1] if rows and rows[-1].get("when") != "before" else {}
-    stage = next((each for each in stages if each.name == newest.get("stage")), None)
-    found = {key.removesuffix(CUT_KEY): share for key, share in newest.items() if key.endswith(CUT_KEY)}
+    stage = next((candidate for candidate in stages if candidate.name == newest.get("stage")), None)
+    cut_shares = {key.removesuffix(CUT_KEY): share for key, share in newest.items() if key.endswith(CUT_KEY)}
     cut = {
         play: share
-        for play, share in found.items()
+        for play, share in cut_shares.items()
         if share >= (levels.CUT_GREEDY if play.rpartition("/")[2] == "greedy" else levels.CUT)
         and newest.get(f"{play}/episodes", 0) >= levels.CUT_LEAST
     }
@@ -117,12 +117,12 @@ def cut_off(rows: Sequence[Mapping[str, Any]], stages: Sequence[StageConfig]) ->
 
 def _limits(recipe: RecipeConfig, play: str) -> list[str]:
     """The limits of tokens that a play had, each by the key that it comes from."""
-    name, found = play.rpartition("/")[0], []
-    given = {f"eval.sets.{name}": recipe.eval.sets.get(name), "eval": recipe.eval, "rollout": recipe.rollout}
+    name, limits = play.rpartition("/")[0], []
+    sections = {f"eval.sets.{name}": recipe.eval.sets.get(name), "eval": recipe.eval, "rollout": recipe.rollout}
     for key in ("max_turn_tokens", "max_response_tokens"):
-        values = ((whose, getattr(section, key, None)) for whose, section in given.items())
-        found += [f"{whose}.{key}={value}" for whose, value in values if value is not None][:1]
-    return [*found, f"engine.max_model_len={recipe.engine.max_model_len}"]
+        values = ((whose, getattr(section, key, None)) for whose, section in sections.items())
+        limits += [f"{whose}.{key}={value}" for whose, value in values if value is not None][:1]
+    return [*limits, f"engine.max_model_len={recipe.engine.max_model_len}"]
 
 
 CUT_KEY = "/truncated"

@@ -19,9 +19,9 @@ class Limit(float):
     why: str
 
     def __new__(cls, value: float, unit: str, why: str) -> Limit:
-        found = super().__new__(cls, value)
-        found.unit, found.why = unit, why
-        return found
+        limit = super().__new__(cls, value)
+        limit.unit, limit.why = unit, why
+        return limit
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -129,6 +129,6 @@ MEAN_STEPS = 3  # of the present mean
 MEAN_GROUPS = Limit(64, "groups of the best mean, at least", "the best of hundreds of steps of few groups is luck")
 CHANCE = Limit(1.5, "of the distance between rewards", "how far it takes the mean of one group; by the root of more")
 
-TABLE: Mapping[str, Limit] = {name: own for name, own in vars().items() if isinstance(own, Limit)} | {
-    f"MISMATCH {dtype}": own for dtype, own in MISMATCH.items()
+TABLE: Mapping[str, Limit] = {name: limit for name, limit in vars().items() if isinstance(limit, Limit)} | {
+    f"MISMATCH {dtype}": limit for dtype, limit in MISMATCH.items()
 }

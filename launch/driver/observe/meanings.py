@@ -323,7 +323,7 @@ OWN: Sequence[Meaning] = (  # that every row has, and what places it in time
 @cache
 def meaning_of(key: str) -> str:
     """In plain words; empty of a key that no row of the tables names."""
-    known = (*STEP, *UPDATE, *ENVS, *OWN)
-    exact = next((each for each in known if key in each.keys), None)
-    found = exact or next((each for each in known if any(fnmatchcase(key, own) for own in each.keys)), None)
-    return "" if found is None else found.plain
+    table = (*STEP, *UPDATE, *ENVS, *OWN)
+    exact = next((entry for entry in table if key in entry.keys), None)
+    match = exact or next((entry for entry in table if any(fnmatchcase(key, pattern) for pattern in entry.keys)), None)
+    return "" if match is None else match.plain

@@ -74,9 +74,9 @@ class PhaseWatch:
         if opened is None:
             return None
         stage, name, since = opened
-        known = list(self._durations.get((stage, name), ()))
-        usual = median(known) if len(known) >= KNOWN else None
-        return Phase(name=name, stage=stage, since_s=self._now() - since, usual_s=usual, known=len(known))
+        durations = list(self._durations.get((stage, name), ()))
+        usual = median(durations) if len(durations) >= KNOWN else None
+        return Phase(name=name, stage=stage, since_s=self._now() - since, usual_s=usual, known=len(durations))
 
     def overdue(self) -> Phase | None:
         """The phase in progress, once, when it has taken far longer than usual."""
@@ -88,6 +88,6 @@ class PhaseWatch:
 
     def limit_s(self, phase: Phase) -> float:
         if phase.usual_s is None:
-            found = first_limit_s(self._deadline_s, self._forecast.get(phase.name), UNKNOWN * self._floor_s)
-            return max(found, self._long().get(phase.name, 0.0), self._long().get(FIRST + phase.name, 0.0))
+            limit = first_limit_s(self._deadline_s, self._forecast.get(phase.name), UNKNOWN * self._floor_s)
+            return max(limit, self._long().get(phase.name, 0.0), self._long().get(FIRST + phase.name, 0.0))
         return max(self._floor_s, self._factor * phase.usual_s, self._long().get(phase.name, 0.0))

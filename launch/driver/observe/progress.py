@@ -29,9 +29,9 @@ PAUSES = ((60.0, 2.0), (600.0, 10.0), (math.inf, 30.0))  # (age of a stage, seco
 
 
 def duration(seconds: float) -> str:
-    minutes, rest = divmod(int(max(seconds, 0)), 60)
+    minutes, remainder = divmod(int(max(seconds, 0)), 60)
     hours, minutes = divmod(minutes, 60)
-    return f"{hours}:{minutes:02d}:{rest:02d}" if hours else f"{minutes}:{rest:02d}"
+    return f"{hours}:{minutes:02d}:{remainder:02d}" if hours else f"{minutes}:{remainder:02d}"
 
 
 def format_start() -> str:
@@ -102,17 +102,17 @@ class Progress:
         """What is awaited from now on: the clock's text, and what `count` counts."""
         self._awaited, self._count, self._since = text, "", time.monotonic()
 
-    def count(self, done: int, total: int) -> None:
+    def count(self, completed: int, total: int) -> None:
         """How far something without steps has come: in the clock on a terminal, every ten seconds in a log."""
-        self._count = f": {done}/{total}"
+        self._count = f": {completed}/{total}"
         if self.live is None and time.monotonic() - self._last_line >= LINE_EVERY_S:
             self._last_line = time.monotonic()
             self.say(f"{self._awaited}{self._count}")
 
-    def within_step(self, done: int, total: int, what: str) -> None:
+    def within_step(self, completed: int, total: int, unit: str) -> None:
         """How far a step has come: in the clock on a terminal; in a log in the line that is said after a silent
         minute, since steps may be short and many. total: 0 where that is not known yet, of which nothing is shown."""
-        self._count = f": {done} of {total} {what}" if total else ""
+        self._count = f": {completed} of {total} {unit}" if total else ""
 
     def end_within_step(self) -> None:
         self._count = ""
@@ -141,8 +141,8 @@ class Progress:
         self._keys |= values.keys()
         self._recent = [r for r in self._recent if r[2] == stage][-20:] + [(now, stage_step, stage)]
         (first_s, first, _), (last_s, last, _) = self._recent[0], self._recent[-1]
-        left = (stage_steps - stage_step) * (last_s - first_s) / (last - first) if last > first else None
-        ends = duration(left) if left is not None else "…"
+        remaining_s = (stage_steps - stage_step) * (last_s - first_s) / (last - first) if last > first else None
+        ends = duration(remaining_s) if remaining_s is not None else "…"
         if now - self._last_line >= pause_s(now - self._stage[1]) or stage_step == stage_steps:
             self._last_line = now
             self.say(self._lay_out(stage, stage_steps).line(stage_step, values, ends))
@@ -158,7 +158,7 @@ class Progress:
         if layout != self._layout:
             if legend := layout.legend(self._explained):
                 self.say(legend)
-            self._explained |= {LEFT, *(each.title for each in layout.columns)}
+            self._explained |= {LEFT, *(column.title for column in layout.columns)}
             self.say(layout.header())
             self._layout = layout
         return layout
@@ -187,7 +187,7 @@ def process_start() -> float:
 class Bar:
     """How far a command without steps has come, on stderr: a bar on a terminal, a line every ten seconds in a log.
 
-    `with Bar() as show: show("encode", 512, 6000)`. A `what` of another name is a new bar.
+    `with Bar() as show: show("encode", 512, 6000)`. Another `label` begins a new bar.
     """
 
     def __init__(self) -> None:
@@ -204,23 +204,23 @@ class Bar:
             self.bar.stop()
             self.bar = None
 
-    def __call__(self, what: str, done: int, total: int | None) -> None:
-        """Show that `done` of `total` are done; None: the total is unknown."""
+    def __call__(self, label: str, completed: int, total: int | None) -> None:
+        """Show that `completed` of `total` are done; None: the total is unknown."""
         if self._console.is_terminal:
-            self._draw(what, done, total)
+            self._draw(label, completed, total)
         elif time.monotonic() - self._last_line >= LINE_EVERY_S:
             self._last_line = time.monotonic()
-            print(f"rlsys: {what} {done:,}" + (f"/{total:,}" if total else ""), file=sys.stderr, flush=True)
+            print(f"rlsys: {label} {completed:,}" + (f"/{total:,}" if total else ""), file=sys.stderr, flush=True)
 
-    def _draw(self, what: str, done: int, total: int | None) -> None:
-        if self.bar is None or what != self._what:
+    def _draw(self, label: str, completed: int, total: int | None) -> None:
+        if self.bar is None or label != self._what:
             self.__exit__()
             columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(show_speed=True))
             self.bar = RichProgress(*columns, TimeRemainingColumn(), console=self._console, transient=True)
-            self._what = what
+            self._what = label
             # Where a resumed build starts is no work of this one: the time left is of its speed.
-            self.bar.add_task(what, total=total, completed=done)
+            self.bar.add_task(label, total=total, completed=completed)
             self.bar.start()
-        self.bar.update(self.bar.task_ids[0], completed=done)
-        if total is not None and done >= total:
+        self.bar.update(self.bar.task_ids[0], completed=completed)
+        if total is not None and completed >= total:
             self.__exit__()

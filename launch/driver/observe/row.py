@@ -91,8 +91,8 @@ class EventLoopLag:
         while True:
             before = time.monotonic()
             await asyncio.sleep(self.EVERY_S)
-            late = time.monotonic() - before - self.EVERY_S
-            self._longest = max(self._longest or 0.0, late)
+            lag_s = time.monotonic() - before - self.EVERY_S
+            self._longest = max(self._longest or 0.0, lag_s)
 
     def row(self) -> dict[str, float]:
         """Since the last row; empty where nothing was watched."""

@@ -39,8 +39,8 @@ def time_limit(setting: HealthSetting, begin: Beginning, row: HealthRow) -> str:
     """Time cuts off the longest answers, so that shorter ones are learned from."""
     if row.late < levels.LATE:
         return ""
-    said = f"{row.late:.1%} of the episodes were not over in time, the longest ones: shorter answers are learned from"
-    return f"{said}: raise {_episode_key(setting)}, or lower rollout.max_turn_tokens"
+    text = f"{row.late:.1%} of the episodes were not over in time, the longest ones: shorter answers are learned from"
+    return f"{text}: raise {_episode_key(setting)}, or lower rollout.max_turn_tokens"
 
 
 def timed_out(setting: HealthSetting, begin: Beginning, row: HealthRow) -> str:
@@ -48,9 +48,9 @@ def timed_out(setting: HealthSetting, begin: Beginning, row: HealthRow) -> str:
     share = row.timeouts / row.episodes if row.episodes else 0.0
     if share < levels.LATE:
         return ""
-    said = f"{share:.1%} of the episodes failed at a time limit (failures/timeout)"
+    text = f"{share:.1%} of the episodes failed at a time limit (failures/timeout)"
     keys = f"the time limits of env.*, reward.* and {_episode_key(setting)}"
-    return f"{said}: trajectories name the tool, the judge or the grader that was late; raise what it has, of {keys}"
+    return f"{text}: trajectories name the tool, the judge or the grader that was late; raise what it has, of {keys}"
 
 
 def _episode_key(setting: HealthSetting) -> str:
@@ -69,20 +69,20 @@ def drifted(setting: HealthSetting, begin: Beginning, row: HealthRow) -> str:
     far = max(levels.DRIFTED * (begin.entropy or 0.0), levels.DRIFTED_LEAST)
     if row.kl is None or not far < row.kl <= levels.BLOWN_UP:
         return ""
-    own = "" if begin.entropy is None else f" (entropy at the stage's beginning: {begin.entropy:.3g})"
-    return f"the KL from the reference is {row.kl:.3g} nats a token{own}: {slower(setting.recipe)}"
+    note = "" if begin.entropy is None else f" (entropy at the stage's beginning: {begin.entropy:.3g})"
+    return f"the KL from the reference is {row.kl:.3g} nats a token{note}: {slower(setting.recipe)}"
 
 
 def clipped(setting: HealthSetting, begin: Beginning, row: HealthRow) -> str:
     """Much of what is trained has no gradient, for the weights have moved too far from those that sampled it."""
     clipped, loop = row.clip_low + row.clip_high, setting.recipe.loop
     if clipped >= levels.CLIPPED:
-        said = f"{clipped:.0%} of the trained tokens are clipped (clip/*) and have no gradient"
+        text = f"{clipped:.0%} of the trained tokens are clipped (clip/*) and have no gradient"
     elif row.outside >= levels.OUTSIDE:
-        said = f"{row.outside:.0%} of the trained tokens have a ratio outside 0.9 to 1.1 (ratio/outside_0.1)"
+        text = f"{row.outside:.0%} of the trained tokens have a ratio outside 0.9 to 1.1 (ratio/outside_0.1)"
     else:
         return ""
-    return f"{said}: lower learner.lr={setting.recipe.learner.lr:g} or loop.max_policy_lag={loop.max_policy_lag}"
+    return f"{text}: lower learner.lr={setting.recipe.learner.lr:g} or loop.max_policy_lag={loop.max_policy_lag}"
 
 
 def mismatch(setting: HealthSetting, begin: Beginning, row: HealthRow) -> str:
@@ -91,9 +91,9 @@ def mismatch(setting: HealthSetting, begin: Beginning, row: HealthRow) -> str:
     if row.gap is None or row.gap <= most:
         return ""
     first = begin.gap if begin.gap is not None else row.gap
-    said = f"engine and learner differ by {row.gap:.3g} nats a token on what is trained (mismatch/mean)"
+    text = f"engine and learner differ by {row.gap:.3g} nats a token on what is trained (mismatch/mean)"
     rounding = f"rounding alone is less than {most:.3g}, the stage began with {first:.3g}"
-    return f"{said}; {rounding}: look at engine.*, or correct the loss with algorithm.is_correction=tis"
+    return f"{text}; {rounding}: look at engine.*, or correct the loss with algorithm.is_correction=tis"
 
 
 def mismatch_by_depth(setting: HealthSetting, begin: Beginning, row: HealthRow) -> str:
@@ -103,8 +103,8 @@ def mismatch_by_depth(setting: HealthSetting, begin: Beginning, row: HealthRow) 
     (near, first), (far, last) = row.depths[0], row.depths[-1]
     if last < levels.GREW * first or last < levels.LEAST_GAP:
         return ""
-    said = f"engine and learner differ more in long contexts: {first:.3g} nats a token at {near} tokens, {last:.3g}"
-    return f"{said} at {far} (mismatch/depth_*): give both the same RoPE and window, or model.fp32_head=true"
+    text = f"engine and learner differ more in long contexts: {first:.3g} nats a token at {near} tokens, {last:.3g}"
+    return f"{text} at {far} (mismatch/depth_*): give both the same RoPE and window, or model.fp32_head=true"
 
 
 def grad_norm(setting: HealthSetting, begin: Beginning, row: HealthRow) -> str:
@@ -118,8 +118,8 @@ def grad_norm(setting: HealthSetting, begin: Beginning, row: HealthRow) -> str:
 def slower(recipe: RecipeConfig) -> str:
     """The keys that hold a policy back."""
     coef = getattr(recipe.algorithm, "kl_coef", None)
-    held = "" if coef is None else f", or raise algorithm.kl_coef={coef:g}"
-    return f"lower learner.lr={recipe.learner.lr:g}{held}"
+    alternative = "" if coef is None else f", or raise algorithm.kl_coef={coef:g}"
+    return f"lower learner.lr={recipe.learner.lr:g}{alternative}"
 
 
 OF_ROWS: Mapping[str, Callable[[HealthSetting, Beginning, HealthRow], str]] = {

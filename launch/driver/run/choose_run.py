@@ -13,22 +13,22 @@ from rlsys.errors import BadInput
 
 
 def choose_run_dir(
-    name: str, config: str, given: str | None, must_resume: bool, reread: Callable[[Path], str] | None = None
+    name: str, config: str, run_dir: str | None, must_resume: bool, reread: Callable[[Path], str] | None = None
 ) -> Path:
     """`--run-dir`, else the newest unfinished runs/NAME of this very configuration, else the next free runs/NAME-N.
 
     name: of the recipe. config: the text of the configuration, as a run directory keeps it. reread: a saved one, as it
     would be written today: an earlier rlsys had fewer keys. It may raise BadInput.
     """
-    if inside_ray_job() and (given is None or not Path(given).is_absolute()):
+    if inside_ray_job() and (run_dir is None or not Path(run_dir).is_absolute()):
         raise BadInput(
             "inside a Ray job give an absolute --run-dir on shared storage: "
             "a relative one vanishes with the job's folder"
         )
-    if given is not None:
-        path = Path(given).resolve()  # actors work elsewhere
+    if run_dir is not None:
+        path = Path(run_dir).resolve()  # actors work elsewhere
         if must_resume and not path.is_dir():
-            raise BadInput(f"there is no run directory {given}", key="--resume")
+            raise BadInput(f"there is no run directory {run_dir}", key="--resume")
         return path
     base = Path("runs").resolve() / name
     number, path = 1, base
@@ -59,18 +59,18 @@ def refuse_foreign(path: Path) -> None:
 
     To continue it is to import the modules that its config.yaml names and to hand its files to many parsers.
     """
-    saved, kept = path / "config.yaml", list((path / "checkpoints").rglob("*"))
-    if not saved.is_file() and not kept:
+    saved, files = path / "config.yaml", list((path / "checkpoints").rglob("*"))
+    if not saved.is_file() and not files:
         return  # nothing was begun in it
-    for file in (path, saved, *kept):
+    for file in (path, saved, *files):
         try:
             owner = file.stat().st_uid
         except OSError:  # a link to nothing or to itself, or gone meanwhile
             continue
         if owner not in trusted_owners():
-            what = "it" if file == path else file.relative_to(path)
+            subject = "it" if file == path else file.relative_to(path)
             raise BadInput(
-                f"{what} belongs to {_user(owner)}: copy the run to continue it, or say that you trust "
+                f"{subject} belongs to {_user(owner)}: copy the run to continue it, or say that you trust "
                 "whoever wrote it with --trust-run-dir (docs/trust.md)",
                 key="--run-dir",
                 found=path,

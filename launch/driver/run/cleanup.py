@@ -53,17 +53,17 @@ def dead(owner: str) -> bool:
 
 def find_owned(owner: str | None = None) -> list[psutil.Process]:
     """Processes that bear `owner`'s tag; with None, those whose owner is dead."""
-    found = []
+    processes = []
     for process in psutil.process_iter():
         if process.pid == os.getpid():
             continue
         try:
-            its = process.environ().get(VARIABLE)
+            owner_tag = process.environ().get(VARIABLE)
         except psutil.Error:  # not ours to look at, or gone meanwhile
             continue
-        if its and (its == owner if owner else dead(its)):
-            found.append(process)
-    return found
+        if owner_tag and (owner_tag == owner if owner else dead(owner_tag)):
+            processes.append(process)
+    return processes
 
 
 def end_orphans() -> list[psutil.Process]:
@@ -72,23 +72,23 @@ def end_orphans() -> list[psutil.Process]:
 
 
 def end_own() -> list[psutil.Process]:
-    """The same for every process that this one, or a child of its, has started."""
+    """End every process that this one, or a child of it, has started. Returns those that survive."""
     return end_processes(partial(find_owned, tag()))
 
 
 def end_run(owner: str) -> str:
-    """What a driver does at its end, after the end of a driver that did not. Returns what is to be said of it."""
-    said = survivors(end_processes(partial(find_owned, owner)))
+    """End the processes of a driver that died and sweep what it left. Returns a line about those that survive, or ""."""
+    message = survivors(end_processes(partial(find_owned, owner)))
     memory.sweep(memory.memory_root())
     orphans.remove_left_behind(dead)
-    return said
+    return message
 
 
 def end_processes(look: Callable[[], list[psutil.Process]]) -> list[psutil.Process]:
     """SIGTERM, a moment, SIGKILL; and again for what one of them has started meanwhile."""
-    left: list[psutil.Process] = []
+    remaining: list[psutil.Process] = []
     for _ in range(LOOKS):
-        processes = [process for process in look() if process not in left]
+        processes = [process for process in look() if process not in remaining]
         if not processes:
             break
         for number in (signal.SIGTERM, signal.SIGKILL):
@@ -96,18 +96,18 @@ def end_processes(look: Callable[[], list[psutil.Process]]) -> list[psutil.Proce
                 with contextlib.suppress(psutil.Error):  # it ended by itself
                     process.send_signal(number)
             _, processes = psutil.wait_procs(processes, timeout=GRACE_S)
-        left += processes
-    return left
+        remaining += processes
+    return remaining
 
 
-def survivors(left: Sequence[psutil.Process]) -> str:
+def survivors(processes: Sequence[psutil.Process]) -> str:
     """One line about processes that not even SIGKILL has ended, or "" where there are none."""
-    named = []
-    for process in left:
+    names = []
+    for process in processes:
         with contextlib.suppress(psutil.Error):  # gone by now
-            named.append(f"{process.pid} {process.name()}")
-    what = "they hold what they have, a GPU perhaps, until the kernel lets go of them"
-    return f"rlsys: processes that do not end: {', '.join(named)}: {what}" if named else ""
+            names.append(f"{process.pid} {process.name()}")
+    effect = "they hold what they have, a GPU perhaps, until the kernel lets go of them"
+    return f"rlsys: processes that do not end: {', '.join(names)}: {effect}" if names else ""
 
 
 class Early:
@@ -139,8 +139,8 @@ class Early:
     def noted(self) -> list[int]:
         """Those that ask to stop, in their order."""
         with contextlib.suppress(BlockingIOError):
-            while found := self._reader.recv(4096):
-                self._noted += [number for number in found if number in STOPS]
+            while signals := self._reader.recv(4096):
+                self._noted += [number for number in signals if number in STOPS]
         return self._noted
 
     def close(self) -> None:
@@ -158,7 +158,7 @@ def pending_signals() -> list[int]:
 
 
 def stop_if_asked() -> None:
-    """After something that takes the handlers away: they are put back, and a signal that it kept ends the process."""
+    """Put the signal handlers back after something replaced them; a stop signal that came meanwhile ends the process."""
     if early is not None:
         early.take_over()
     for number in pending_signals():
@@ -172,8 +172,8 @@ def orderly_exit() -> Iterator[None]:
     early = Early()
     parent.tell(owner=tag())
     try:
-        if said := survivors(end_orphans()):
-            print(said, file=sys.stderr)
+        if message := survivors(end_orphans()):
+            print(message, file=sys.stderr)
         memory.sweep(memory.memory_root())
         orphans.remove_left_behind(dead)
         yield
@@ -186,6 +186,6 @@ def orderly_exit() -> Iterator[None]:
             import ray
 
             ray.shutdown()
-        if said := survivors(end_own()):
-            print(said, file=sys.stderr)
+        if message := survivors(end_own()):
+            print(message, file=sys.stderr)
         orphans.remove_left_behind(tag().__eq__)

@@ -36,18 +36,18 @@ def connect(config: ClusterConfig, needs: Callable[[Device], Sequence[ResourceRe
     local = is_local(config)
     if address == "auto" and not inside_ray_job():
         address = _address_of_node()
-    rest = ", or unset RAY_ADDRESS" if "RAY_ADDRESS" in os.environ else ""
-    silent = f"no Ray cluster answers at {address}: start one with `ray start --head`{rest}"
+    alternative = ", or unset RAY_ADDRESS" if "RAY_ADDRESS" in os.environ else ""
+    silent = f"no Ray cluster answers at {address}: start one with `ray start --head`{alternative}"
     if address is not None and not inside_ray_job() and not reachable(address):
         raise BadInput(silent)
     options: dict[str, Any] = {}  # inside a Ray job: of the job's own cluster
     if local:
         # As many CPUs as the actors ask for: on a small machine they share the cores, and Ray must not refuse.
         expected = expected_device(config)
-        asked = int(sum(each.cpus for each in needs(expected)))
+        num_cpus = int(sum(request.cpus for request in needs(expected)))
         options = {
             "address": "local",
-            "num_cpus": max(asked + 1, psutil.cpu_count() or 1),
+            "num_cpus": max(num_cpus + 1, psutil.cpu_count() or 1),
             "object_store_memory": require_resolved(resolve_cluster(config, expected).object_store_mb) * 2**20,
             "include_dashboard": config.dashboard_port is not None,
             "dashboard_port": config.dashboard_port,
@@ -63,8 +63,8 @@ def connect(config: ClusterConfig, needs: Callable[[Device], Sequence[ResourceRe
     except Exception as error:  # fault boundary: of a node that starts too slowly Ray says so with a plain Exception
         if not local and isinstance(error, (ConnectionError, RuntimeError, ValueError)):
             raise BadInput(silent) from error
-        what = "a local Ray cluster" if local else "Ray's part of this process"
-        raise RunFailed(f"{what} does not start: {describe_error(error).strip().splitlines()[0]}") from error
+        subject = "a local Ray cluster" if local else "Ray's part of this process"
+        raise RunFailed(f"{subject} does not start: {describe_error(error).strip().splitlines()[0]}") from error
     finally:
         cleanup.stop_if_asked()
     parent.tell(log=_own_log())

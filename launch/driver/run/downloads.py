@@ -28,9 +28,9 @@ UNKNOWN = 100_000_000_000  # bytes of a model whose size nothing says
 
 def from_hub(models: Iterable[str]) -> tuple[str, ...]:
     """Those that are no folders, each once; none where nothing may be downloaded."""
-    named = (model for model in models if not model.startswith((".", "/", "~")) and model.count("/") <= 1)
-    found = dict.fromkeys(model for model in named if not Path(model).is_dir())
-    return () if hub.is_offline() else tuple(found)
+    candidates = (model for model in models if not model.startswith((".", "/", "~")) and model.count("/") <= 1)
+    hub_models = dict.fromkeys(model for model in candidates if not Path(model).is_dir())
+    return () if hub.is_offline() else tuple(hub_models)
 
 
 def patience_s(models: Iterable[str]) -> float:
@@ -44,8 +44,8 @@ def download(models: Iterable[str]) -> None:
     for model in models:
         try:
             for weights in WEIGHTS:
-                wanted = [*SMALL, *weights]
-                folder = snapshot_download(model, allow_patterns=wanted, ignore_patterns=list(LEFT_OUT))
+                patterns = [*SMALL, *weights]
+                folder = snapshot_download(model, allow_patterns=patterns, ignore_patterns=list(LEFT_OUT))
                 if any(Path(folder).glob(weights[0])):
                     break
         except Exception as error:  # fault boundary: the network, the disk, the hub's own refusals
@@ -57,20 +57,20 @@ async def download_here(models: Iterable[str], patience: float) -> None:
 
     Raises BadInput for what the hub refuses, RunFailed for what is late.
     """
-    wanted = tuple(models)
+    names = tuple(models)
     child = await asyncio.create_subprocess_exec(
-        *COMMAND, str(os.getpid()), *wanted, stdin=DEVNULL, stdout=PIPE, start_new_session=True
+        *COMMAND, str(os.getpid()), *names, stdin=DEVNULL, stdout=PIPE, start_new_session=True
     )
     try:
-        said, _ = await asyncio.wait_for(child.communicate(), patience)
+        output, _ = await asyncio.wait_for(child.communicate(), patience)
     except TimeoutError as error:
-        raise RunFailed(f"fetching {', '.join(wanted)}: not over after {patience:g} s; what is here is kept") from error
+        raise RunFailed(f"fetching {', '.join(names)}: not over after {patience:g} s; what is here is kept") from error
     finally:
         if child.returncode is None:
             child.kill()
             await child.wait()
     if child.returncode:
-        raise BadInput(said.decode(errors="replace").strip() or f"fetching {', '.join(wanted)} failed")
+        raise BadInput(output.decode(errors="replace").strip() or f"fetching {', '.join(names)} failed")
 
 
 def main(parent: str, *models: str) -> int:

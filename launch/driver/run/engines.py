@@ -48,9 +48,9 @@ def on_engines(
     """
     progress.doing("starting Ray")
     playing = playing or [recipe]
-    needed = wire.services(playing)
-    device = connect(recipe.cluster, partial(wire.engine_needs, recipe, needed), run=recipe.name)
-    recipe, playing = resolve(recipe, device), [resolve(each, device) for each in playing]
+    expected_services = wire.services(playing)
+    device = connect(recipe.cluster, partial(wire.engine_needs, recipe, expected_services), run=recipe.name)
+    recipe, playing = resolve(recipe, device), [resolve(stage_recipe, device) for stage_recipe in playing]
     services = wire.services(playing)
     services.on_gpus = bool(device.gpus_per_actor)
     needs = wire.engine_needs(recipe, services, device)
@@ -60,39 +60,39 @@ def on_engines(
         workers, timeout_s = recipe.rollout.workers, recipe.cluster.placement_timeout_s
         progress.begin(f"starting {workers} rollout worker(s)")
         placement = await place(needs, timeout_s=timeout_s, run=recipe.name)
-        what = "cluster.scratch_dir" if scratch else "the checkpoint"
-        shared = [(f"{what}={str(Path(model).parent)!r}", Path(model).parent)] if scratch else []
-        named = (what, model)
-        found = await nodes.check_nodes(
-            placement, recipe, playing, services, device, model=named, shared=shared, doing=progress.doing
+        key = "cluster.scratch_dir" if scratch else "the checkpoint"
+        shared = [(f"{key}={str(Path(model).parent)!r}", Path(model).parent)] if scratch else []
+        model_entry = (key, model)
+        report = await nodes.check_nodes(
+            placement, recipe, playing, services, device, model=model_entry, shared=shared, doing=progress.doing
         )
-        for line in found.held:
+        for line in report.held:
             progress.say(line)
         for_pool, for_services = placement[:workers], placement[workers:]
         starting = asyncio.gather(pool.start(for_pool), services.start(for_services, pool.connect))
         await watch_start(pool, starting, progress)
         await pool.adopt()  # the weights of the folder that they were started from
-        done = await work(recipe, pool)
+        result = await work(recipe, pool)
         progress.doing("ending the workers")
         await asyncio.gather(pool.stop(), services.stop())
-        return done
+        return result
 
     return asyncio.run(go())
 
 
-def find_checkpoint(recipe: RecipeConfig, given: str | None, *, ask: bool = True) -> str | None:
+def find_checkpoint(recipe: RecipeConfig, source: str | None, *, ask: bool = True) -> str | None:
     """A run directory's newest checkpoint, a checkpoint's `hf`, a model folder, a hub name; or the last run's.
 
     None where a recipe without a model was never run. Raises BadInput for a folder without a model, and for a
     checkpoint whose model is not what was saved. ask: a hub name is looked for.
     """
-    found = resolve_folder(given) if given is not None else wire.resolved_model_path(recipe) or _last_run(recipe.name)
-    if found is not None and model_step(Path(found)) is not None:
-        check_digests(Path(found).parent)
-    preflight.check_model(found, learner=False, ask=ask, key="--checkpoint" if given is not None else "model.path")
-    models.check_partition(recipe, found)
-    models.check_window(recipe, found, learner=False)
-    return found
+    model = resolve_folder(source) if source is not None else wire.resolved_model_path(recipe) or _last_run(recipe.name)
+    if model is not None and model_step(Path(model)) is not None:
+        check_digests(Path(model).parent)
+    preflight.check_model(model, learner=False, ask=ask, key="--checkpoint" if source is not None else "model.path")
+    models.check_partition(recipe, model)
+    models.check_window(recipe, model, learner=False)
+    return model
 
 
 def check_digests(checkpoint: Path) -> None:
@@ -108,36 +108,36 @@ def check_digests(checkpoint: Path) -> None:
         raise BadInput(f"{error}; {instead}") from error
 
 
-def resolve_folder(given: str) -> str:
+def resolve_folder(source: str) -> str:
     """The model folder that `--checkpoint` means; a hub name as it is. Raises BadInput."""
-    path = Path(given)
-    if given.endswith(BEST) and not path.exists():
-        best = best_of(Path(given.removesuffix(BEST)))
+    path = Path(source)
+    if source.endswith(BEST) and not path.exists():
+        best = best_of(Path(source.removesuffix(BEST)))
         if best is None:
             raise BadInput(
-                "no best model in it", key="--checkpoint", found=given, expected="a run with checkpoint.best"
+                "no best model in it", key="--checkpoint", found=source, expected="a run with checkpoint.best"
             )
         return str((best / "hf").resolve())
     if not path.exists():
-        if given.startswith((".", "/", "~")) or given.count("/") > 1:
-            raise BadInput("no such folder", key="--checkpoint", found=given)
-        return given  # a hub name
-    found = _weights_in(path)
-    if found is None and (adapter := read_adapter(path)) is not None:
+        if source.startswith((".", "/", "~")) or source.count("/") > 1:
+            raise BadInput("no such folder", key="--checkpoint", found=source)
+        return source  # a hub name
+    folder = _weights_in(path)
+    if folder is None and (adapter := read_adapter(path)) is not None:
         raise BadInput(
-            "an adapter without config.json and tokenizer", key="--checkpoint", found=given,
+            "an adapter without config.json and tokenizer", key="--checkpoint", found=source,
             expected=f"those of {adapter.base} in its folder",
         )  # fmt: skip
-    if found is None:
-        raise BadInput("neither a run directory, a checkpoint nor a model folder", key="--checkpoint", found=given)
-    return str(found.resolve())
+    if folder is None:
+        raise BadInput("neither a run directory, a checkpoint nor a model folder", key="--checkpoint", found=source)
+    return str(folder.resolve())
 
 
 def _last_run(name: str) -> str | None:
     numbered = re.compile(re.escape(name) + r"(-\d+)?")
     runs = [run for run in Path("runs").glob("*") if numbered.fullmatch(run.name)]
     newest_first = sorted(runs, key=lambda run: run.stat().st_mtime, reverse=True)
-    return next((str(found.resolve()) for found in map(_weights_in, newest_first) if found is not None), None)
+    return next((str(folder.resolve()) for folder in map(_weights_in, newest_first) if folder is not None), None)
 
 
 def _weights_in(path: Path) -> Path | None:
@@ -145,34 +145,34 @@ def _weights_in(path: Path) -> Path | None:
     for folder in (path, path / "hf"):
         if (folder / "config.json").is_file():
             return folder
-    checkpoints = [each for each in (path / "checkpoints").glob("step-*") if FOLDER.fullmatch(each.name)]
+    checkpoints = [entry for entry in (path / "checkpoints").glob("step-*") if FOLDER.fullmatch(entry.name)]
     return max(checkpoints, key=step_of) / "hf" if checkpoints else None
 
 
 @contextmanager
-def model_or_scratch(recipe: RecipeConfig, found: str | None, output: str | None) -> Iterator[str]:
+def model_or_scratch(recipe: RecipeConfig, model: str | None, output: str | None) -> Iterator[str]:
     """The folder or hub name to play, with the recipe's chat template; the untrained policy of a recipe that has
     neither model nor run.
 
     output: the file that the command writes, if any.
     """
     template = read_template(recipe.model)
-    if found is not None and (template is None or has_template(found, template)):
-        yield found
+    if model is not None and (template is None or has_template(model, template)):
+        yield model
         return
     with tempfile.TemporaryDirectory(dir=scratch_folder(recipe.cluster, output)) as scratch:
         folder = Path(scratch) / "model"
-        if found is None:
+        if model is None:
             wire.build_scratch_model(recipe, folder)
-        yield copy_with_template(found or str(folder), recipe.model, folder)
+        yield copy_with_template(model or str(folder), recipe.model, folder)
 
 
 def scratch_folder(cluster: ClusterConfig, output: str | None) -> Path | None:
     """Where every node sees what is built for it; None is this machine's temporary folder. Raises BadInput."""
-    given = cluster.scratch_dir
-    if given is not None:
-        require(Path(given).is_dir(), "cluster.scratch_dir", given, "a folder that exists")
-        return Path(given).resolve()
+    scratch_dir = cluster.scratch_dir
+    if scratch_dir is not None:
+        require(Path(scratch_dir).is_dir(), "cluster.scratch_dir", scratch_dir, "a folder that exists")
+        return Path(scratch_dir).resolve()
     if is_local(cluster):
         return None
     if output is not None:

@@ -116,7 +116,7 @@ class EpisodeFiles:
         path, text = self.folder / INDEX, "".join(f"{json.dumps(row)}\n" for row in rows)
         with self._lock:
             if self._indexed.intersection((file, other)):  # of a step that was taken before
-                self._rewrite(lambda known, at: known not in (file, other))
+                self._rewrite(lambda row_file, at: row_file not in (file, other))
             self._indexed.add(file)
             with naming(path), path.open("a") as index:
                 index.write(text)
@@ -135,8 +135,8 @@ class EpisodeFiles:
                 if head is not None and stays[-1]:
                     self._indexed.add(head[0])
         if not all(stays):
-            with whole_file(path) as kept, path.open("rb") as lines:
-                kept.writelines(line for line, stay in zip(lines, stays, strict=True) if stay)
+            with whole_file(path) as target, path.open("rb") as lines:
+                target.writelines(line for line, stay in zip(lines, stays, strict=True) if stay)
 
 
 class EpisodeWriter:
@@ -160,14 +160,14 @@ class EpisodeWriter:
             self._lines = self._temporary.open("w+b")
 
     def add(self, group: Group) -> None:
-        for each in group.trajectories:
+        for episode in group.trajectories:
             written = to_json(
                 record_of(
-                    each,
+                    episode,
                     group,
-                    advantage=self._advantages.get((group.ticket.sequence, each.sibling)),
+                    advantage=self._advantages.get((group.ticket.sequence, episode.sibling)),
                     logprobs=self._config.logprobs,
-                    token_advantages=self._credit.of(each, group.ticket.sequence) if self._config.logprobs else (),
+                    token_advantages=self._credit.of(episode, group.ticket.sequence) if self._config.logprobs else (),
                 )
             )
             line = line_of(written)
@@ -208,5 +208,5 @@ class EpisodeWriter:
 
 def _head(line: bytes) -> tuple[str, int] | None:
     """The file and the step of a row; None of a torn one."""
-    found = HEAD.match(line) if line.endswith(b"\n") else None
-    return None if found is None else (found[1].decode("ascii", "replace"), int(found[2]))
+    match = HEAD.match(line) if line.endswith(b"\n") else None
+    return None if match is None else (match[1].decode("ascii", "replace"), int(match[2]))

@@ -26,7 +26,7 @@ def refuse_exchanged(run_dir: Path, text: str, checkpoint: Path) -> dict[str, Fa
     continues it, as YAML.
     """
     recorded = _recorded(run_dir)
-    known = {name: recorded[earlier] for name, earlier in moved_data(run_dir, text).items()}
+    facts = {name: recorded[earlier] for name, earlier in moved_data(run_dir, text).items()}
     for name, paths in data_files(text).items():
         before = recorded.get(name)
         if before is None or name.endswith(CODE):
@@ -40,8 +40,8 @@ def refuse_exchanged(run_dir: Path, text: str, checkpoint: Path) -> dict[str, Fa
                 found=run_dir,
             )
         if before.get("sha256"):
-            known[name] = before
-    return known
+            facts[name] = before
+    return facts
 
 
 def moved_data(run_dir: Path, text: str) -> dict[str, str]:
@@ -59,14 +59,14 @@ def _recorded(run_dir: Path) -> dict[str, Facts]:
     """What is known of each file, by the first attempt that has a digest, or else by the first, of those since the run
     last began at step 0: an attempt that died before its first checkpoint has trained nothing that is left."""
     attempts = earlier_attempts(run_dir / RUN) if is_there(run_dir / RUN) else []
-    begun = [at for at, each in enumerate(attempts) if isinstance(each, Mapping) and each.get("from_step") == 0]
-    found: dict[str, Facts] = {}
-    for attempt in attempts[begun[-1] if begun else 0 :]:
+    starts = [at for at, entry in enumerate(attempts) if isinstance(entry, Mapping) and entry.get("from_step") == 0]
+    by_name: dict[str, Facts] = {}
+    for attempt in attempts[starts[-1] if starts else 0 :]:
         data = attempt.get("data") if isinstance(attempt, Mapping) else None
         for name, facts in data.items() if isinstance(data, Mapping) else ():
-            if isinstance(facts, Mapping) and (name not in found or not found[name].get("sha256")):
-                found[name] = facts if facts.get("sha256") else found.get(name, facts)
-    return found
+            if isinstance(facts, Mapping) and (name not in by_name or not by_name[name].get("sha256")):
+                by_name[name] = facts if facts.get("sha256") else by_name.get(name, facts)
+    return by_name
 
 
 def _same(before: Facts, paths: Sequence[Path]) -> bool:

@@ -70,8 +70,8 @@ def cut_probe(prompts: Iterable[Sequence[int]], length: int) -> tuple[tuple[int,
             sample = ()
         if len(samples) == PROBE_SAMPLES:
             return tuple(samples)
-    whole = cycle(chain.from_iterable(texts))
-    pieces = (tuple(islice(whole, length)) for _ in range(PROBE_PROMPTS))
+    tokens = cycle(chain.from_iterable(texts))
+    pieces = (tuple(islice(tokens, length)) for _ in range(PROBE_PROMPTS))
     samples |= dict.fromkeys(filter(None, pieces))
     return tuple(islice(cycle(samples), PROBE_SAMPLES))
 

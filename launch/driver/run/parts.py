@@ -78,8 +78,8 @@ def make_run(
     needs = partial(_needs, config.recipe, wire.services(playing, trained) if playing else None)
     device = connect(config.recipe.cluster, needs, run=config.recipe.name)
     config = resolve_run(config, device)
-    recipe, playing = config.recipe, [resolve(each, device) for each in playing]
-    services = wire.services(playing, [resolve(each, device) for each in trained])
+    recipe, playing = config.recipe, [resolve(stage_recipe, device) for stage_recipe in playing]
+    services = wire.services(playing, [resolve(stage_recipe, device) for stage_recipe in trained])
     services.on_gpus = bool(device.gpus_per_actor)
     for stage in config.stages:
         require_device(stage.config.learner, device)
@@ -154,11 +154,11 @@ def start_trackers(recipe: RecipeConfig, directory: RunDir, text: str, step: int
 
 def starting_model(recipe: RecipeConfig, directory: RunDir, progress: Progress) -> str:
     """`model.path`, or the scratch policy, built once per run directory."""
-    given = wire.resolved_model_path(recipe)
+    model_path = wire.resolved_model_path(recipe)
     scale, window = recipe.learner.rope_theta_scale, recipe.engine.max_model_len
     folder = directory.path / MODEL
-    if given is not None:
-        scaled = copy_scaled(given, scale, folder, window) if scale != 1.0 else given
+    if model_path is not None:
+        scaled = copy_scaled(model_path, scale, folder, window) if scale != 1.0 else model_path
         return copy_with_template(scaled, recipe.model, folder)
     if not directory.checkpoints():  # nothing was learned yet: the configuration may be another one now
         shutil.rmtree(folder, ignore_errors=True)
@@ -173,8 +173,8 @@ def starting_model(recipe: RecipeConfig, directory: RunDir, progress: Progress) 
 
 def seal_model(directory: RunDir, journal: Journal) -> None:
     """The policy that the run has built is read once, when it has been built."""
-    known = seal_book(read_journal(directory.journal)).newest(MODEL)
-    if not known or not directory.checkpoints():
+    seal = seal_book(read_journal(directory.journal)).newest(MODEL)
+    if not seal or not directory.checkpoints():
         journal.seal(MODEL, model_seal(directory.path / MODEL))
 
 
@@ -197,15 +197,15 @@ async def start_parts(run: Run, *, engines: bool) -> None:
     shared = [(f"--run-dir {run.dir.path}", run.dir.path)]
     model = ("model.path", run.model_path)
     trained = [stage.config for stage in run.config.stages]
-    found = await nodes.check_nodes(
+    report = await nodes.check_nodes(
         placement, recipe, run.playing, run.services, run.device, model=model, shared=shared, ranks=ranks,
         teachers=[(TEACHER, whole_path(path)) for path in loaded_teachers(run.config)],
         host_bytes=host_bytes(recipe, trained, run.device, preflight.parameters(recipe)), doing=run.progress.doing,
     )  # fmt: skip
-    for line in found.held:
+    for line in report.held:
         run.progress.say(line)
     if run.provenance is not None:
-        run.provenance.update(nodes=await asyncio.to_thread(nodes_of, run, found, engines))
+        run.provenance.update(nodes=await asyncio.to_thread(nodes_of, run, report, engines))
     if engines:
         for_workers, for_services = placement[ranks : ranks + workers], placement[ranks + workers :]
         run.tasks.pool_start = asyncio.create_task(start_engines(run, for_workers, for_services))
@@ -214,14 +214,14 @@ async def start_parts(run: Run, *, engines: bool) -> None:
         run.progress.say(f"learner ranks: {on_nodes(run.learner.nodes)}")
 
 
-def nodes_of(run: Run, found: nodes.Found, engines: bool) -> list[dict[str, Any]]:
+def nodes_of(run: Run, report: nodes.Found, engines: bool) -> list[dict[str, Any]]:
     """The machines of a run and what is on each, for its record."""
     recipe = run.config.recipe
     names = [f"learner rank {rank}" for rank in range(recipe.learner.ranks)]
     if engines:
         names += [f"rollout:{worker}" for worker in range(recipe.rollout.workers)]
         names += [spec.name for spec in run.services.servers]
-    return place_parts(names, found.placed, found.machines, driver=driver_node() if found.placed else "")
+    return place_parts(names, report.placed, report.machines, driver=driver_node() if report.placed else "")
 
 
 def on_nodes(nodes: Sequence[str]) -> str:

@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass, replace
 from typing import Protocol
 
-from launch.checks.deadlines import episode
+from launch.checks.deadlines import attempt_s
 from rlsys.config.identity import config_key
 from rlsys.config.recipe import RecipeConfig
 from rlsys.rollout import RolloutPlan
@@ -51,7 +51,7 @@ def rollout_plan(
         top_p=recipe.rollout.top_p if temperature else 1.0,
         max_turn_tokens=turn_tokens or recipe.rollout.max_turn_tokens,
         max_context=recipe.engine.max_model_len,
-        timeout_s=episode(recipe, turn_tokens, response_tokens).value,
+        timeout_s=attempt_s(recipe, turn_tokens, response_tokens).value,
         max_response_tokens=response_tokens or recipe.rollout.max_response_tokens,
         infra_retries=recipe.rollout.infra_retries,
         data_retries=recipe.rollout.data_retries,
@@ -60,10 +60,10 @@ def rollout_plan(
 
 def plans_by_env(recipe: RecipeConfig, purpose: str, *, group_size: int, temperature: float) -> dict[str, RolloutPlan]:
     """The same for each environment of a stage, by its name; for the only one of a stage under ""."""
-    parts = recipe.by_env
-    worlds = tuple(config_key(one.env) for one in parts.values()) if recipe.envs else ()
+    envs = recipe.by_env
+    worlds = tuple(config_key(view.env) for view in envs.values()) if recipe.envs else ()
     plans = {
-        name: rollout_plan(one, purpose, group_size=group_size, temperature=temperature) for name, one in parts.items()
+        name: rollout_plan(view, purpose, group_size=group_size, temperature=temperature) for name, view in envs.items()
     }
     return {name: replace(plan, together=worlds) for name, plan in plans.items()}
 
@@ -75,7 +75,7 @@ async def play_each(
     finished: Callable[[PendingGroup, Group], Awaitable[None] | None],
     more: Callable[[], bool] = lambda: True,
 ) -> None:
-    """One group for each, in this order, handed over as it ends; what `finished` raises ends them all.
+    """Play these groups in order and hand each to `finished` as it ends; what `finished` raises ends them all.
 
     concurrency: episodes at once, though one group at least. more: asked before each group; once it says no, no further
     one begins.
@@ -86,17 +86,17 @@ async def play_each(
     try:
         while waiting or playing:
             while waiting and (not playing or waiting[0].plan.group_size <= room) and more():
-                each = waiting.popleft()
-                ticket = Ticket(sequence=each.sequence, epoch=0, task=each.task, attempt=0, start_version=0)
-                playing[asyncio.ensure_future(pool.group(ticket, each.plan, on_retry=lambda _: None))] = each
-                room -= each.plan.group_size
+                request = waiting.popleft()
+                ticket = Ticket(sequence=request.sequence, epoch=0, task=request.task, attempt=0, start_version=0)
+                playing[asyncio.ensure_future(pool.group(ticket, request.plan, on_retry=lambda _: None))] = request
+                room -= request.plan.group_size
             if not playing:
                 return
             done, _ = await asyncio.wait(playing, return_when=asyncio.FIRST_COMPLETED)
             for group in done:
-                each = playing.pop(group)
-                room += each.plan.group_size
-                writing = finished(each, group.result())
+                request = playing.pop(group)
+                room += request.plan.group_size
+                writing = finished(request, group.result())
                 if writing is not None:
                     await writing
     finally:

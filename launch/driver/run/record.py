@@ -23,7 +23,7 @@ import yaml
 
 from launch.checks import preflight
 from launch.checks.hardware import describe_machine
-from launch.checks.shareable import shareable, without_home
+from launch.checks.shareable import redact_arguments, without_home
 from launch.checks.software import describe_software
 from rlsys.config.recipe import RunConfig
 from rlsys.errors import BadInput, describe_error
@@ -66,11 +66,11 @@ class RunRecord:
     def _digest(self, files: Mapping[str, Sequence[Path]]) -> None:
         for name, paths in files.items():
             try:
-                found = digest_files(paths)
+                digest = digest_files(paths)
             except OSError as error:
                 log.warning("no digest of %s: %s", name, describe_error(error))
                 continue
-            self.update(data={**self._attempt["data"], name: found})
+            self.update(data={**self._attempt["data"], name: digest})
 
     def _write(self) -> None:
         replace_file(self.path, json.dumps(self._whole, indent=1, ensure_ascii=False) + "\n")
@@ -82,9 +82,9 @@ def begin_record(
     text: str,
     step: int,
     overrides: Sequence[str],
-    known: Mapping[str, Mapping[str, Any]] = MappingProxyType({}),
+    facts: Mapping[str, Mapping[str, Any]] = MappingProxyType({}),
 ) -> RunRecord:
-    """Of a run that begins or is continued. text: its configuration as YAML. known: of data files that have a digest
+    """Of a run that begins or is continued. text: its configuration as YAML. facts: of data files that have a digest
     (`refuse_exchanged`); the others are digested while the run begins."""
     recipe, files = config.recipe, data_files(text)
     head = {
@@ -99,16 +99,16 @@ def begin_record(
         "time": round(now, 3),
         "utc": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(now)),
         "from_step": step,
-        "command": shareable(["rlsys", *sys.argv[1:]]),
-        "overrides": shareable(overrides),
+        "command": redact_arguments(["rlsys", *sys.argv[1:]]),
+        "overrides": redact_arguments(overrides),
         **describe_software(),
         "nodes": place_parts([], [], {}),
         "data": {
-            name: known.get(name) or {"sha256": None, "bytes": sum(map(_size, paths))} for name, paths in files.items()
+            name: facts.get(name) or {"sha256": None, "bytes": sum(map(_size, paths))} for name, paths in files.items()
         },
     }
     record = RunRecord(folder / RUN, head, attempt)
-    record.digest_data({name: paths for name, paths in files.items() if name not in known})
+    record.digest_data({name: paths for name, paths in files.items() if name not in facts})
     return record
 
 
@@ -117,9 +117,9 @@ def earlier_attempts(path: Path) -> list[Any]:
     if not path.exists():
         return []
     try:
-        found = json_object(path.read_bytes().replace(b"\n", b" "), str(path)).get("attempts")
-        if isinstance(found, list):
-            return found
+        attempts = json_object(path.read_bytes().replace(b"\n", b" "), str(path)).get("attempts")
+        if isinstance(attempts, list):
+            return attempts
         raise BadInput("no list of attempts", where=path)
     except (BadInput, OSError) as error:
         log.warning("the earlier attempts of this run are lost: %s", describe_error(error))
@@ -136,10 +136,10 @@ def place_parts(
     parts: dict[str, list[str]] = {driver: ["driver"]}
     for name, node in zip(names, placed or [driver] * len(names), strict=True):
         parts.setdefault(node, []).append(name)
-    here = {} if driver in machines else {driver: describe_machine()}
+    local = {} if driver in machines else {driver: describe_machine()}
     return [
-        {"name": f"node {number}", "driver": node == driver, **{**machines, **here}.get(node, {}), "parts": own}
-        for number, (node, own) in enumerate(parts.items(), start=1)
+        {"name": f"node {number}", "driver": node == driver, **{**machines, **local}.get(node, {}), "parts": part_names}
+        for number, (node, part_names) in enumerate(parts.items(), start=1)
     ]
 
 
@@ -151,16 +151,16 @@ def data_files(text: str) -> dict[str, list[Path]]:
     values = yaml.safe_load(text)
     sections = {key: value for key, value in values.items() if key not in NO_DATA}
     template = (values.get("model") or {}).get("chat_template")
-    found: dict[str, list[Path]] = {}
+    data_paths: dict[str, list[Path]] = {}
     for key, name in (*_texts(sections), *_texts(template, "chat_template")):
         if key in WRITTEN:
             continue
         if os.path.isfile(name):  # any text is asked: of one that is no path, or may not be looked at, this is False
-            found[without_home(name)] = [Path(name)]
+            data_paths[without_home(name)] = [Path(name)]
         elif key in ("data", "eval_data") and os.path.isdir(name):
             inside = (Path(folder, file) for folder, _, files in os.walk(name) for file in files)
-            found[without_home(name)] = sorted(each for each in inside if os.path.isfile(each))
-    return found
+            data_paths[without_home(name)] = sorted(path for path in inside if os.path.isfile(path))
+    return data_paths
 
 
 def _texts(values: Any, key: str = "") -> Iterator[tuple[str, str]]:
@@ -187,8 +187,8 @@ def digest_files(paths: Sequence[Path]) -> dict[str, Any]:
     if len(digests) == 1:
         return {"sha256": digests[0], "bytes": total, **sampled}
     lines = (f"{path.name} {digest}\n" for path, digest in zip(paths, digests, strict=True))
-    whole = hashlib.sha256("".join(lines).encode()).hexdigest()
-    return {"sha256": whole, "bytes": total, "files": len(paths), **sampled}
+    root_digest = hashlib.sha256("".join(lines).encode()).hexdigest()
+    return {"sha256": root_digest, "bytes": total, "files": len(paths), **sampled}
 
 
 def digest_file(path: Path, size: int) -> str:
@@ -196,11 +196,11 @@ def digest_file(path: Path, size: int) -> str:
     with path.open("rb") as file:
         if size <= WHOLE_BYTES:
             return hashlib.file_digest(file, "sha256").hexdigest()
-        whole = hashlib.sha256(f"{size} ".encode())
+        hasher = hashlib.sha256(f"{size} ".encode())
         for piece in range(PIECES):
             file.seek(piece * (size - PIECE) // (PIECES - 1))
-            whole.update(file.read(PIECE))
-        return whole.hexdigest()
+            hasher.update(file.read(PIECE))
+        return hasher.hexdigest()
 
 
 def _size(path: Path) -> int:

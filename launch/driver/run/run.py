@@ -81,8 +81,8 @@ class StageRun:
 
 def tokens_and_reward(group: GroupRef) -> list[float]:
     """Its sampled tokens and its mean reward."""
-    rewards = [each.reward.value for each in group.summaries if isinstance(each.reward, Reward)]
-    return [float(sum(each.num_sampled for each in group.summaries)), sum(rewards) / len(rewards)]
+    rewards = [trajectory.reward.value for trajectory in group.summaries if isinstance(trajectory.reward, Reward)]
+    return [float(sum(trajectory.num_sampled for trajectory in group.summaries)), sum(rewards) / len(rewards)]
 
 
 @dataclass(slots=True, kw_only=True)
@@ -125,14 +125,14 @@ class Run:
         self.sync = WeightSync(self.learner, self.pool, units, self.config.recipe.loop.mismatch_limit)
         self.enter_stage()
         self.events = Events(self.dir.path / EVENTS, self.where)
-        kept = self.config.recipe.incidents
+        incidents_config = self.config.recipe.incidents
         self.phases = PhaseWatch(
-            kept.stall_factor, kept.stall_floor_s, lambda: self.active.stage.name,
+            incidents_config.stall_factor, incidents_config.stall_floor_s, lambda: self.active.stage.name,
             deadline_s=self.config.recipe.learner.update_timeout_s, forecast=self.forecast,
             long=lambda: self.active.long,
         )  # fmt: skip
         self.incidents = IncidentKeeper(
-            self.dir.path, kept, self.where, self.phases, lines=lambda: self.progress.last_lines,
+            self.dir.path, incidents_config, self.where, self.phases, lines=lambda: self.progress.last_lines,
             named=_secret_names(self.config),
         )  # fmt: skip
 
@@ -166,7 +166,7 @@ class Run:
             self.journal.seal(f"{BASES}/{Path(model).name}", Path(model).name)
         compared = model if begins_adapter(stage) and stage.config.learner.reference == "stage" else self.model_path
         teacher = stage.config.learner.teacher
-        theirs = None if teacher is None else whole_path(teacher)
+        teacher_path = None if teacher is None else whole_path(teacher)
         served = await self.find_reference(stage)
         await self.tasks.until(
             self.learner.begin(
@@ -175,7 +175,7 @@ class Run:
                 stage.config.algorithm,
                 total_steps=stage.steps,
                 temperature=temperature,
-                reference_path=str(self.active.reference or theirs or compared),
+                reference_path=str(self.active.reference or teacher_path or compared),
                 start=adapter,
                 **({} if served is None else {"served": served}),
             )
@@ -289,7 +289,7 @@ class Run:
 def _secret_names(config: RunConfig) -> tuple[str, ...]:
     """The variables that any part of it names."""
     recipes = [config.recipe, *(stage.config for stage in config.stages)]
-    parts = [part for recipe in recipes for one in recipe.by_env.values() for part in (one, one.env, one.reward)]
+    parts = [part for recipe in recipes for view in recipe.by_env.values() for part in (view, view.env, view.reward)]
     return tuple(sorted({name for part in parts if is_dataclass(part) for name in secret_variables(part)}))
 
 
@@ -310,7 +310,7 @@ def watch_on(run: Run, stage: StageConfig) -> HealthMonitor:
 def health(run: Run) -> list[Finding]:
     """What was wrong, in the stages so far."""
     running = run.active.watch.findings() if run.active.watch is not None else []
-    earlier = [each for each in (Finding(**row) for row in run.state.health) if each.what not in OF_EVALUATIONS]
-    of_rows = [*(each for each in earlier if each.stage not in {other.stage for other in running}), *running]
+    earlier = [entry for entry in (Finding(**row) for row in run.state.health) if entry.what not in OF_EVALUATIONS]
+    of_rows = [*(old for old in earlier if old.stage not in {new.stage for new in running}), *running]
     played = run.dir.evaluations()
     return [*of_rows, *fallen(played, run.config.stages), *cut_off(played, run.config.stages)]

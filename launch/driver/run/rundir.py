@@ -93,7 +93,7 @@ class RunDir:
             with suppress(OSError):  # it is not empty: an earlier start has used it
                 (self.path / "checkpoints").rmdir()
                 (self.path / "trajectories").rmdir()
-                if not any(each.name != ".lock" for each in self.path.iterdir()):
+                if not any(entry.name != ".lock" for entry in self.path.iterdir()):
                     (self.path / ".lock").unlink()
                     self.path.rmdir()
             raise
@@ -110,20 +110,20 @@ class RunDir:
 
     def checkpoints(self) -> list[Path]:
         """Complete ones, oldest first."""
-        found = [path for path in (self.path / "checkpoints").iterdir() if FOLDER.fullmatch(path.name)]
-        return sorted(found, key=step_of)
+        folders = [path for path in (self.path / "checkpoints").iterdir() if FOLDER.fullmatch(path.name)]
+        return sorted(folders, key=step_of)
 
     def newest(self) -> Path | None:
         return next(reversed(self.checkpoints()), None)
 
     def checkpoint_named(self, name: str) -> Path:
         """The checkpoint that `--resume-from` asks for: "step-000050"."""
-        known = self.checkpoints()
-        found = next((path for path in known if path.name == Path(name).name), None)
-        if found is None:
-            has = ", ".join(path.name for path in known) or "none"
+        checkpoints = self.checkpoints()
+        checkpoint = next((path for path in checkpoints if path.name == Path(name).name), None)
+        if checkpoint is None:
+            has = ", ".join(path.name for path in checkpoints) or "none"
             raise BadInput(f"no such checkpoint in {self.path} (it has {has})", key="--resume-from", found=name)
-        return found
+        return checkpoint
 
     def load_state(self, checkpoint: Path) -> DriverState:
         """Where the driver was. Raises BadInput where the checkpoint is damaged, and offers the one before it."""
@@ -147,7 +147,7 @@ class RunDir:
         return compared
 
     def seal_newest(self, journal: Journal) -> None:
-        """A process that goes on from a checkpoint voids the row that sealed it, which stands after its mark."""
+        """Seal the newest checkpoint again: to continue from it drops the journal rows after its mark, its seal with them."""
         newest = self.newest()
         files = read_digests(newest) if newest is not None else None
         if newest is not None and files is not None:
@@ -169,8 +169,8 @@ class RunDir:
     def begin_checkpoint(self, step: int) -> Path:
         """An empty folder to save into; a half-written one of an earlier process is removed."""
         for pattern in (".step-*", f"{REMOVED}*"):
-            for left in (self.path / "checkpoints").glob(pattern):
-                shutil.rmtree(left, ignore_errors=True)
+            for leftover in (self.path / "checkpoints").glob(pattern):
+                shutil.rmtree(leftover, ignore_errors=True)
         folder = self.path / "checkpoints" / f".step-{step:06d}.tmp"
         folder.mkdir()
         return folder
@@ -210,7 +210,7 @@ class RunDir:
         return final
 
     def renew_checkpoint(self, checkpoint: Path, state: DriverState) -> None:
-        """The weights are those that it holds: the driver alone has come further."""
+        """Write the driver's newer state into a checkpoint whose weights are still the current ones."""
         files = read_digests(checkpoint)
         write_state(checkpoint, state if files is not None else replace(state, chain=""), files)
 
@@ -229,15 +229,15 @@ class RunDir:
         for path in (self.path / METRICS, self.path / EVALUATIONS):
             if not is_there(path):
                 continue
-            kept: list[bytes] = []
+            rows: list[bytes] = []
             with path.open("rb") as lines:
                 for number, line in enumerate(lines, start=1):
-                    if not line.endswith(b"\n") or (found := _step_of(line, f"{path} line {number}")) > step:
+                    if not line.endswith(b"\n") or (row_step := _step_of(line, f"{path} line {number}")) > step:
                         break  # rows stand in the order of their steps
-                    kept.append(line)
+                    rows.append(line)
                     if path.name == METRICS:
-                        missing.discard(int(found))
-            replace_file(path, b"".join(kept))
+                        missing.discard(int(row_step))
+            replace_file(path, b"".join(rows))
         self.episodes.rewind(step)
         return sorted(missing)
 
@@ -267,15 +267,15 @@ class RunDir:
         of its line."""
         path, rows = self.path / EVALUATIONS, self.evaluations()
         point = {key: row[key] for key in ("step", "stage", "when")}.items()
-        kept = [*(each for each in rows if not point <= each.items()), row]
-        replace_file(path, "".join(f"{json.dumps(each)}\n" for each in sorted(kept, key=lambda each: each["step"])))
+        lines = [*(line for line in rows if not point <= line.items()), row]
+        replace_file(path, "".join(f"{json.dumps(line)}\n" for line in sorted(lines, key=lambda line: line["step"])))
         return digest_of(json.dumps(row).encode())
 
-    def save_result(self, name: str, found: Mapping[str, Any]) -> str:
+    def save_result(self, name: str, result: Mapping[str, Any]) -> str:
         """evaluations/NAME.json: what `rlsys eval --output` writes, of an evaluation of the run. Returns its digest."""
         folder = self.path / "evaluations"
         folder.mkdir(exist_ok=True)
-        text = json.dumps(found, indent=1, ensure_ascii=False) + "\n"
+        text = json.dumps(result, indent=1, ensure_ascii=False) + "\n"
         replace_file(folder / f"{name}.json", text)
         return digest_of(text.encode())
 
@@ -291,8 +291,8 @@ def sample_groups(groups: Sequence[T], group_size: int, episodes: int | None) ->
     return [groups[place * len(groups) // count] for place in range(count)]
 
 
-def open_locked(path: Path, mode: str, name: str, taken: str) -> IO[bytes]:
-    """The file, open, for this process alone. Raises BadInput: `name`, and `taken` where another process has it."""
+def open_locked(path: Path, mode: str, name: str, conflict: str) -> IO[bytes]:
+    """The file, open, for this process alone. Raises BadInput: `name`, and `conflict` where another process has it."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         file: IO[bytes] = path.open(mode)
@@ -303,7 +303,7 @@ def open_locked(path: Path, mode: str, name: str, taken: str) -> IO[bytes]:
     except OSError as error:
         file.close()
         if error.errno in (errno.EWOULDBLOCK, errno.EACCES):
-            raise BadInput(taken, where=name) from error
+            raise BadInput(conflict, where=name) from error
         raise BadInput(
             f"its file system cannot lock files ({error.strerror}), which keeps other processes out",
             where=name,
@@ -322,7 +322,7 @@ def _lock_soon(file: IO[bytes]) -> None:
 
 
 def _step_of(line: bytes, where: str) -> float:
-    found = json_object(line, where).get("step")
-    if not isinstance(found, int | float):
-        raise BadInput(f"no row of metrics: step is {kind_of(found)}", where=where, expected="a number")
-    return found
+    step = json_object(line, where).get("step")
+    if not isinstance(step, int | float):
+        raise BadInput(f"no row of metrics: step is {kind_of(step)}", where=where, expected="a number")
+    return step

@@ -19,7 +19,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 
 from launch.driver.checkpoints.beginning import KEPT
-from launch.driver.checkpoints.card import a_prompt, renew_results, write_about, write_card
+from launch.driver.checkpoints.card import example_prompt, renew_results, write_about, write_card
 from launch.driver.checkpoints.checkpoint import DriverState, step_of
 from launch.driver.checkpoints.disk_space import room_for, when_full
 from launch.driver.run.run import Run, health
@@ -80,7 +80,7 @@ def state_to_save(run: Run, stage: StageConfig) -> DriverState:
 def describe(run: Run, stage: StageConfig, model: Path, step: int) -> None:
     """The card of a model that is saved, and what programs may want to know of it."""
     if (model / "config.json").is_file():
-        prompt = a_prompt(run.active.world)
+        prompt = example_prompt(run.active.world)
         write_about(model, run.config, stage, prompt[1])
         write_card(model, run.config, stage, step, prompt, run.dir.evaluations())
 
@@ -184,22 +184,22 @@ async def restore(run: Run, lost: LearnerLost) -> None:
         times = f"; the ranks were started again {most} times since step {step} (learner.max_restarts)"
         raise RunFailed(f"{lost}{times if most else ''}; the run can be resumed from its last checkpoint")
     where = f"step {step}" if newest is not None else "the beginning"
-    found, groups = time.monotonic(), run.active.groups
+    detected_at, groups = time.monotonic(), run.active.groups
     run.note("lost", f"{lost}: its ranks are started again and continue from {where}", who="learner")
-    again = len(groups.buffer.open_tickets) if groups is not None else None
+    num_groups = len(groups.buffer.open_tickets) if groups is not None else None
     await run.tasks.cancel_background()
     run.tasks.forget_errors()
     if newest is not None:
         await run.tasks.until(asyncio.to_thread(run.dir.verify, newest, run.progress.say))
     rewind(run, run.dir.load_state(newest) if newest is not None else DriverState(), str(lost))
     await run.tasks.until(run.learner.restart())
-    after = time.monotonic() - found
+    after = time.monotonic() - detected_at
     text = f"the learner's ranks are there again, after {after:.1f} s"
-    run.note("restart", text, who="learner", recovered_s=after, groups=again)
+    run.note("restart", text, who="learner", recovered_s=after, groups=num_groups)
 
 
 def rewind(run: Run, state: DriverState, why: str) -> None:
-    """The driver stands where it stood at a checkpoint, but for the number of versions."""
+    """Set the driver back to a checkpoint's state, except for the weight version, which is never given twice."""
     stage, step = run.active.stage, run.state.step
     if run.state.version:
         state.version = run.state.version + 1

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from actors.renderer import ChatRenderer
-from actors.served import ServedPlays, serving
+from actors.served import ServedPlays, open_served_player
 from launch.checks.deadlines import evaluated_at_once
 from launch.driver.observe.progress import Progress
 from launch.driver.run import wire
@@ -36,12 +36,12 @@ def on_endpoint(
     """
 
     async def go() -> T:
-        services = [each for one in playing for each in wire.list_services(one)]
+        services = [service for stage_recipe in playing for service in wire.list_services(stage_recipe)]
         spec = wire.teacher_worlds(recipe, playing, "endpoint")
         together = max(evaluated_at_once(recipe, (), served=True), *(plan.group_size for plan in plans))
         many = {"concurrency": together, "run_seed": recipe.seed}
         progress.doing("starting tools")
-        async with serving(config, renderer, spec, services, log=log, **many) as plays:
+        async with open_served_player(config, renderer, spec, services, log=log, **many) as plays:
             return await work(plays)
 
     return asyncio.run(go())

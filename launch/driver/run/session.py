@@ -15,7 +15,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import asdict
 from typing import Any
 
-from launch.checks.shareable import shareable
+from launch.checks.shareable import redact_arguments
 from launch.checks.software import versions
 from launch.driver.checkpoints.checkpoint import DriverState, step_of
 from launch.driver.observe.held_out import fall
@@ -101,8 +101,8 @@ def stop_on_signals(run: Run) -> list[int]:
 
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, on_signal, number)
-    for early in cleanup.pending_signals():  # before the loop had its own handlers
-        on_signal(early)
+    for signal_number in cleanup.pending_signals():  # before the loop had its own handlers
+        on_signal(signal_number)
     return signals
 
 
@@ -158,23 +158,23 @@ def closing_line(run: Run, status: str) -> str:
     if failed:
         episodes = sum(sum(counts.values()) for counts in state.eval_episodes.values())
         change += f"; {failed} of {episodes} evaluation episodes failed and are not in it"
-    found = fall(run.dir.evaluations())
-    fell = f", but {found.describe()}" if found is not None else ""
+    drop = fall(run.dir.evaluations())
+    fell = f", but {drop.describe()}" if drop is not None else ""
     newest = run.dir.newest()
     saved = f" from step {step_of(newest)}" if newest is not None else " from the beginning"
     path = shorten_path(run.dir.path)
     shows = f"`rlsys report {path}` shows it, `rlsys show {path} FILE:GROUP.SIBLING` one episode"
     then = shows if status == "done" else f"the same command continues it{saved}"
-    taken = f"{status} after {run.state.step} steps in {run.wall_s:.0f} s"
-    return f"{taken}{fell}{change}; see {path}; {then}"
+    outcome = f"{status} after {run.state.step} steps in {run.wall_s:.0f} s"
+    return f"{outcome}{fell}{change}; see {path}; {then}"
 
 
 def compare_evaluations(state: DriverState) -> tuple[dict[str, float], dict[str, float], str]:
     """Two evaluations of the same prompts: of the run's first weights and its last, else of the last stage's alone."""
     if state.eval_prompts.get("before") == state.eval_prompts.get("after"):
         return state.eval_before, state.eval_after, ""
-    both = [(name, each) for name, each in state.eval_stages.items() if {"before", "after"} <= set(each)]
-    return (both[-1][1]["before"], both[-1][1]["after"], f" of stage {both[-1][0]}") if both else ({}, {}, "")
+    stages = [(name, scores) for name, scores in state.eval_stages.items() if {"before", "after"} <= set(scores)]
+    return (stages[-1][1]["before"], stages[-1][1]["after"], f" of stage {stages[-1][0]}") if stages else ({}, {}, "")
 
 
 def summary(run: Run, status: str, reason: str | None = None) -> dict[str, Any]:
@@ -213,7 +213,7 @@ def summary(run: Run, status: str, reason: str | None = None) -> dict[str, Any]:
         "journal": {"rows": run.journal.mark, "chain": run.journal.chain},
         "versions": versions(),
         "host": socket.gethostname(),
-        "command": shlex.join(shareable(["rlsys", *sys.argv[1:]])),
+        "command": shlex.join(redact_arguments(["rlsys", *sys.argv[1:]])),
         "learner": {"zero_stage": recipe.learner.zero_stage, "world_size": recipe.learner.ranks},
         "rollout": {"workers": recipe.rollout.workers},
     }

@@ -38,9 +38,9 @@ class Tasks:
         stop, failed = (asyncio.ensure_future(event.wait()) for event in (self.stop, self._failed))
         try:
             while True:
-                others = {each for each in (self.pool_start, self.writing) if each is not None and not each.done()}
+                jobs = {job for job in (self.pool_start, self.writing) if job is not None and not job.done()}
                 # Not on the background tasks: there is one for each open group.
-                await asyncio.wait({task, stop, failed, *others}, return_when=asyncio.FIRST_COMPLETED)
+                await asyncio.wait({task, stop, failed, *jobs}, return_when=asyncio.FIRST_COMPLETED)
                 self._raise_errors()
                 if task.done():
                     return task.result()
@@ -90,9 +90,9 @@ class Tasks:
             self._failed.set()
 
     def _raise_errors(self) -> None:
-        for other in (self.pool_start, self.writing):  # a failure there is raised at once, and not when it is needed
-            if other is not None and other.done() and not other.cancelled():
-                other.result()
+        for task in (self.pool_start, self.writing):  # a failure there is raised at once, and not when it is needed
+            if task is not None and task.done() and not task.cancelled():
+                task.result()
         if self._error is not None:
             raise self._error
 

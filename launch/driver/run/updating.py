@@ -24,7 +24,7 @@ async def update(run: Run, plan: BatchPlan) -> UpdateReport:
         if await run.learner.leave() is None:
             run.progress.say("the update is past its first optimizer step: it is finished, then saved")
 
-    run.learner.on_rows = lambda begun, total: run.progress.within_step(begun, total, "rows")
+    run.learner.on_rows = lambda completed, total: run.progress.within_step(completed, total, "rows")
     try:
         report: UpdateReport | None = await run.tasks.complete(run.learner.update(plan.version), leave)
     finally:

@@ -78,8 +78,8 @@ class WeightSync:
         update = replace(update, limit=self._limit(values.logprobs[short], values.rounded[short]))
         if not long:
             return update
-        ours, again = values.logprobs[-1][-TAIL:], values.rounded[-1][-TAIL:]
-        return replace(update, tail_limit=self._limit([ours], [again]))
+        ours, rounded = values.logprobs[-1][-TAIL:], values.rounded[-1][-TAIL:]
+        return replace(update, tail_limit=self._limit([ours], [rounded]))
 
     def _limit(self, logprobs: Logprobs, rounded: Logprobs) -> float:
         return allowed_gap(mean_gap(logprobs, rounded), moved=self._moved, configured=self._configured)
@@ -108,11 +108,11 @@ class WeightSync:
         task = asyncio.ensure_future(waiting)
         try:
             while True:
-                gone = asyncio.ensure_future(self._pool.publisher.gone.wait())
+                waiter = asyncio.ensure_future(self._pool.publisher.gone.wait())
                 try:
-                    await asyncio.wait({task, gone}, return_when=asyncio.FIRST_COMPLETED)
+                    await asyncio.wait({task, waiter}, return_when=asyncio.FIRST_COMPLETED)
                 finally:
-                    gone.cancel()
+                    waiter.cancel()
                 if task.done():
                     return task.result()
                 await self._send_again()

@@ -22,7 +22,7 @@ from envs import make_world
 from envs.rewards import judge_of
 from envs.services.secrets import secret_variables
 from launch.checks import preflight
-from launch.checks.deadlines import shortest_episode_s, start
+from launch.checks.deadlines import load_deadline, shortest_episode_s
 from launch.checks.gpu_plan import reference_share, shared_cache_mb
 from launch.checks.models import whole_path
 from launch.checks.packaged import find_packaged
@@ -40,7 +40,7 @@ from rlsys.config.recipe import RecipeConfig
 from rlsys.errors import BadInput
 from rlsys.seeds import derive
 from rlsys.system.calls import SERVICE_TOKEN
-from rlsys.system.device import Device, dtype_of, hidden, require_resolved, resolve
+from rlsys.system.device import Device, dtype_of, gpu_env, require_resolved, resolve
 from rlsys.system.served import REFERENCE_SERVICE
 from rlsys.system.weight_folder import WeightFolder
 
@@ -54,15 +54,15 @@ ROOT = str(Path(__file__).resolve().parents[3])
 
 def environment(cluster: ClusterConfig, more: dict[str, str]) -> dict[str, str]:
     """Variables of every actor's process, and `more`. No secrets: Ray writes them into its logs."""
-    named = (name for name in os.environ if name in PASSED_ON or name.startswith(FAMILIES))
-    passed = {name: os.environ[name] for name in named if not SECRET.search(name)}
-    own = own_folders()  # environments and rewards of the user's own may lie there
-    if own:
-        passed["PYTHONPATH"] = os.pathsep.join(filter(None, [os.environ.get("PYTHONPATH"), ROOT, *own]))
-    made = passed | {"TOKENIZERS_PARALLELISM": "false"} | more | cluster.env
+    names = (name for name in os.environ if name in PASSED_ON or name.startswith(FAMILIES))
+    passed = {name: os.environ[name] for name in names if not SECRET.search(name)}
+    folders = own_folders()  # environments and rewards of the user's own may lie there
+    if folders:
+        passed["PYTHONPATH"] = os.pathsep.join(filter(None, [os.environ.get("PYTHONPATH"), ROOT, *folders]))
+    variables = passed | {"TOKENIZERS_PARALLELISM": "false"} | more | cluster.env
     if "PYTHONPATH" in cluster.env and "PYTHONPATH" in passed:
-        made["PYTHONPATH"] = os.pathsep.join([cluster.env["PYTHONPATH"], passed["PYTHONPATH"]])
-    return made
+        variables["PYTHONPATH"] = os.pathsep.join([cluster.env["PYTHONPATH"], passed["PYTHONPATH"]])
+    return variables
 
 
 def resolved_model_path(recipe: RecipeConfig) -> str | None:
@@ -79,7 +79,7 @@ def services(recipes: Sequence[RecipeConfig], trained: Sequence[RecipeConfig] = 
     asking = served_to(trained)
     specs += [] if asking is None else [reference_service(asking)]
     size = max((size_of(model) for spec in specs for model in spec.models), default=0)
-    timeout_s = max((start(recipe.rollout.start_timeout_s, size).value for recipe in recipes), default=0.0)
+    timeout_s = max((load_deadline(recipe.rollout.start_timeout_s, size).value for recipe in recipes), default=0.0)
     return Services(
         specs,
         env_vars=environment(recipes[0].cluster if recipes else ClusterConfig(), {}),
@@ -102,16 +102,16 @@ def list_services(recipe: RecipeConfig) -> Iterator[ServiceSpec]:
             gpus=world.service_gpus,
             threads=world.service_threads,
         )
-    asked = judge(recipe)
-    if asked is not None:
+    judge_service = judge(recipe)
+    if judge_service is not None:
         yield ServiceSpec(
-            name=asked.judge.server,
-            config=asked,
+            name=judge_service.judge.server,
+            config=judge_service,
             start=start_judge,
             check=preflight.check_judge,
-            gpus=asked.judge.gpus,
-            threads=asked.threads,
-            models=(str(asked.judge.model),),
+            gpus=judge_service.judge.gpus,
+            threads=judge_service.threads,
+            models=(str(judge_service.judge.model),),
         )
 
 
@@ -142,13 +142,13 @@ def reference_service(recipe: RecipeConfig) -> ServiceSpec:
 
 def judge(recipe: RecipeConfig) -> JudgeServiceConfig | None:
     """The judge that the run itself serves: of a reward that names a model and no address."""
-    asked = judge_of(recipe.reward)
-    if asked is None or not asked.server:
+    config = judge_of(recipe.reward)
+    if config is None or not config.server:
         return None
-    threads = asked.threads or recipe.rollout.threads
-    if asked.model is not None and find_packaged(asked.model) is not None:
-        asked = replace(asked, model=whole_path(asked.model))  # its engine knows folders and names of the hub
-    return JudgeServiceConfig(judge=asked, device=recipe.cluster.device, threads=threads)
+    threads = config.threads or recipe.rollout.threads
+    if config.model is not None and find_packaged(config.model) is not None:
+        config = replace(config, model=whole_path(config.model))  # its engine knows folders and names of the hub
+    return JudgeServiceConfig(judge=config, device=recipe.cluster.device, threads=threads)
 
 
 def secrets_of(recipes: Sequence[RecipeConfig]) -> dict[str, str]:
@@ -161,8 +161,8 @@ def secrets_of(recipes: Sequence[RecipeConfig]) -> dict[str, str]:
 def distributor(recipe: RecipeConfig, weights: WeightFolder) -> WeightDistributor:
     """What brings a version to where engines read it; not yet started."""
     options = DistributorOptions(
-        env_vars=environment(recipe.cluster, hidden(0)),
-        start_timeout_s=start(recipe.rollout.start_timeout_s, 0).value,
+        env_vars=environment(recipe.cluster, gpu_env(0)),
+        start_timeout_s=load_deadline(recipe.rollout.start_timeout_s, 0).value,
         fetch_timeout_s=recipe.loop.publish_deadline_s,
         run=recipe.name,
         host=recipe.cluster.service_host,
@@ -218,7 +218,7 @@ def pool(
     options = PoolOptions(
         cpus=threads,
         gpus=gpus,
-        env_vars=environment(recipe.cluster, engine_environment(threads) | hidden(gpus)),
+        env_vars=environment(recipe.cluster, engine_environment(threads) | gpu_env(gpus)),
         start_timeout_s=start_s,
         call_timeout_s=rollout.call_timeout_s,
         in_flight=require_resolved(rollout.in_flight),
@@ -254,7 +254,7 @@ def teacher_worlds(
     recipe: RecipeConfig, playing: Sequence[RecipeConfig] = (), worker: str = "teacher"
 ) -> EnvWorkerSpec:
     """Where the environments run of episodes that a teacher plays, or another model at an address."""
-    blocked_s, timeout_s = block_s(recipe, playing), start(recipe.rollout.start_timeout_s, 0).value
+    blocked_s, timeout_s = block_s(recipe, playing), load_deadline(recipe.rollout.start_timeout_s, 0).value
     return EnvWorkerSpec(worker=worker, scoring=scoring(recipe), block_s=blocked_s, start_timeout_s=timeout_s)
 
 
@@ -290,7 +290,7 @@ def learner(
     teachers: models that the ranks load besides."""
     config = recipe.learner
     gpus = gpus_each(recipe, device)
-    env_vars = learner_environment(config, device) | hidden(gpus)
+    env_vars = learner_environment(config, device) | gpu_env(gpus)
     if dumps is not None and device.dist_backend == "nccl" and config.ranks > 1:
         dumps.mkdir(exist_ok=True)
         env_vars |= {"TORCH_NCCL_DUMP_ON_TIMEOUT": "1", "TORCH_FR_DUMP_TEMP_FILE": str(dumps / "rank-")}
@@ -327,8 +327,8 @@ def learner_environment(config: LearnerConfig, device: Device) -> dict[str, str]
     threads = config.threads or max(1, cores // config.ranks)
     # Rows differ in length: fixed segments would leave gaps that no later row fits into.
     grown = {"PYTORCH_ALLOC_CONF": "expandable_segments:True"} if device.torch_device == "cuda" else {}
-    given = "PYTORCH_ALLOC_CONF" in os.environ or "PYTORCH_CUDA_ALLOC_CONF" in os.environ
-    return {**openmp(threads), "DS_ACCELERATOR": device.torch_device, **({} if given else grown)}
+    is_set = "PYTORCH_ALLOC_CONF" in os.environ or "PYTORCH_CUDA_ALLOC_CONF" in os.environ
+    return {**openmp(threads), "DS_ACCELERATOR": device.torch_device, **({} if is_set else grown)}
 
 
 def build_scratch_model(recipe: RecipeConfig, folder: Path) -> None:

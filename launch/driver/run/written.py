@@ -17,7 +17,7 @@ PER_READ = 4.5  # text of the prompt and of replies, a token
 
 def choose_written(groups: Sequence[GroupRef], group_size: int, config: TrajectoriesConfig) -> list[GroupRef]:
     """Whole groups, spread evenly over all, within `trajectories.keep` and about within `keep_mb`: one at least."""
-    bytes_of_all = sum(line_bytes(each, config.logprobs) for group in groups for each in group.summaries)
+    bytes_of_all = sum(line_bytes(trajectory, config.logprobs) for group in groups for trajectory in group.summaries)
     keep = config.keep
     if bytes_of_all > config.most_bytes:
         fits = max(int(len(groups) * config.most_bytes / bytes_of_all), 1) * group_size
@@ -27,5 +27,5 @@ def choose_written(groups: Sequence[GroupRef], group_size: int, config: Trajecto
 
 def line_bytes(episode: TrajectorySummary, logprobs: bool) -> float:
     """What its line is expected to take."""
-    read, sampled = episode.turns[:, 1].sum(), episode.turns[:, 2].sum()
-    return PER_EPISODE + float(read * PER_READ + sampled * (PER_SAMPLED + logprobs * PER_LOGPROB))
+    num_read, num_sampled = episode.turns[:, 1].sum(), episode.turns[:, 2].sum()
+    return PER_EPISODE + float(num_read * PER_READ + num_sampled * (PER_SAMPLED + logprobs * PER_LOGPROB))

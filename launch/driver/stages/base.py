@@ -102,7 +102,7 @@ class Stage:
     def ready(self, config: RunConfig, stage: StageConfig) -> None:
         """Look before a run starts whether there is something to train on, and the rewards can score what is played.
         Raises BadInput."""
-        for recipe, tasks in scored_in(config, stage):
+        for recipe, tasks in scored_recipes(config, stage):
             check_columns(recipe, tasks)
 
     def identity(self, stage: StageConfig) -> dict[str, Any]:
@@ -125,9 +125,9 @@ class Stage:
         apart = len(make_world(stage.config.env).tasks("held_out"))
         held_out = f"; {apart} others are held out for evaluation" if apart else ""
         if not stage.config.envs:
-            return [f"tasks = {product(stage)} ({total / tasks:.2f} epochs of {tasks}{held_out})"]
+            return [f"tasks = {describe_steps(stage)} ({total / tasks:.2f} epochs of {tasks}{held_out})"]
         shares = [self.share(stage.config, name, total) for name in stage.config.envs]
-        return [f"tasks = {product(stage)}, of {len(shares)} environments", *shares]
+        return [f"tasks = {describe_steps(stage)}, of {len(shares)} environments", *shares]
 
     def share(self, recipe: RecipeConfig, name: str, total: int) -> str:
         """What one environment of several gets of `total` groups, for `--dry-run`."""
@@ -193,7 +193,7 @@ def needs_engines(config: RunConfig, stage: StageConfig) -> bool:
     )
 
 
-def trained_on_engines(config: RunConfig) -> list[RecipeConfig]:
+def recipes_with_rollouts(config: RunConfig) -> list[RecipeConfig]:
     """The stages that learn from what engines play: their reference model may have an engine of its own."""
     kinds = ((stage_of(stage.kind), stage.config) for stage in config.stages)
     return [recipe for kind, recipe in kinds if kind.plays and kind.has_length]
@@ -296,7 +296,7 @@ def check_tags(where: str, recipe: RecipeConfig) -> None:
     )
 
 
-def scored_in(config: RunConfig, stage: StageConfig) -> list[Scored]:
+def scored_recipes(config: RunConfig, stage: StageConfig) -> list[Scored]:
     """The recipes whose rewards score episodes of the stage or of its evaluations, each with the tasks it scores."""
     kind, scored = stage_of(stage.kind), list[Scored]()
     if kind.plays and (kind.has_length or kind.makes_data):
@@ -336,7 +336,7 @@ def steps_for(epochs: float, examples: int, groups_per_step: int) -> int:
     return math.ceil(epochs * examples / groups_per_step)
 
 
-def product(stage: StageConfig) -> str:
+def describe_steps(stage: StageConfig) -> str:
     """ "10 steps x 32 = 320"."""
     count = stage.config.loop.groups_per_step
     return f"{stage.steps} steps x {count} = {stage.steps * count}"

@@ -13,7 +13,7 @@ from typing import Any, overload
 
 from envs.rewards.swirl import Verdicts, select_trajectories, verdicts_in
 from launch.driver.run.run import Run
-from launch.driver.stages.base import Stage, StageKeys, maker_of, product, steps_for
+from launch.driver.stages.base import Stage, StageKeys, describe_steps, maker_of, steps_for
 from rlsys.config.evaluation import EvalConfig
 from rlsys.config.identity import identity_of
 from rlsys.config.recipe import DataSource, RecipeConfig, RunConfig, StageConfig
@@ -71,7 +71,7 @@ class Examples(Sequence[Example]):
         place = self.places[index]
         with place.content.open("rb") as file:
             file.seek(place.offset)
-            return self.parse(*_object(place.path, place.number, file.readline()))
+            return self.parse(*_parse_line(place.path, place.number, file.readline()))
 
     def where(self, keep: Callable[[Example], bool]) -> Examples:
         """The examples for which `keep` is true. Each example is read once."""
@@ -113,7 +113,7 @@ def open_data(
                 noted.append((f"{path.name} line {place.number}", says))
         if not verdicts.all:
             file_places = [file_places[at] for at in select_trajectories(judged, verdicts, seed=seed, where=str(path))]
-        places += _some(file_places, count, seed)
+        places += _sample_places(file_places, count, seed)
     prompts = {families.first(place.name) for place in places}
     held_out = _choose_held_out(prompts, config, seed) if config.every else set()
     if config.every and places and not held_out:
@@ -135,7 +135,7 @@ def _read(parse: Parse, path: Path) -> Iterator[tuple[LinePosition, Example, Ver
             offset = 0
             for number, line in enumerate(file, start=1):
                 if line.strip():
-                    record, where = _object(path, number, line)
+                    record, where = _parse_line(path, number, line)
                     example = parse(record, where)
                     yield LinePosition(path, content, number, offset, example.names[0]), example, verdicts_in(record)
                 offset += len(line)
@@ -143,7 +143,7 @@ def _read(parse: Parse, path: Path) -> Iterator[tuple[LinePosition, Example, Ver
         raise BadInput(f"cannot be read ({error.strerror})", where=path, expected="a JSON-lines file") from error
 
 
-def _some(places: list[LinePosition], count: int | None, seed: int) -> list[LinePosition]:
+def _sample_places(places: list[LinePosition], count: int | None, seed: int) -> list[LinePosition]:
     """`count` lines drawn by the seed, in the file's order; a smaller count gives a subset of a larger one."""
     if count is None:
         return places
@@ -172,7 +172,7 @@ class Families:
             self._before[name] = smallest
 
 
-def _object(path: Path, number: int, line: bytes) -> tuple[dict[str, Any], str]:
+def _parse_line(path: Path, number: int, line: bytes) -> tuple[dict[str, Any], str]:
     where = f"{path} line {number}"
     return json_object(line.removeprefix(codecs.BOM_UTF8) if number == 1 else line, where), where
 
@@ -239,7 +239,7 @@ class DataStage(Stage):
             data = self.load_data(stage)
             held_out = f", {len(data.held_out)} more held out" if data.held_out else ""
             examples = f"{len(data.train)} of {', '.join(map(str, files_of(stage.data)))}{held_out}"
-        length = f"drawn = {product(stage)}"
+        length = f"drawn = {describe_steps(stage)}"
         if stage.epochs is not None:
             length = f"steps = {stage.epochs:g} epochs x examples / {stage.config.loop.groups_per_step}, rounded up"
         return [f"examples = {examples}", length]

@@ -73,7 +73,7 @@ class DPO(DataStage):
             samples = weigh(pairs, "sequence_sum")  # an answer counts once, however long it is
             return supervised.Prepared(samples, samples_per_unit=2, metrics={"data/too_long": left_out})
 
-        held_out = flat(await asyncio.to_thread(training.fitting, training.data.held_out, "held-out pairs"))
+        held_out = flatten_pairs(await asyncio.to_thread(training.fitting, training.data.held_out, "held-out pairs"))
         if held_out:
             await remember_reference(run, stage, held_out)
 
@@ -85,7 +85,7 @@ class DPO(DataStage):
         await supervised.measure_after(run, stage)
 
 
-def flat(pairs: Sequence[Sequence[Sequence[Sample]]]) -> list[Sample]:
+def flatten_pairs(pairs: Sequence[Sequence[Sequence[Sample]]]) -> list[Sample]:
     """Chosen, rejected, chosen, ...: an answer of a pair is one sample."""
     return [sample for pair in pairs for answer in pair for sample in answer]
 

@@ -175,12 +175,12 @@ async def generate_taught(
     No answer is paid for twice: until every task is done they also lie in a log next to `played`. That of constructed
     chains of thought stays: it says which action wrote what.
     """
-    from actors.teacher import teaching  # Ray behind these two
+    from actors.teacher import open_teacher_player  # Ray behind these two
     from launch.driver.run.wire import list_services, teacher_worlds
 
     log = played.path.with_name(played.path.name.replace(".played.jsonl", ".answers.jsonl"))
     progress.say(f"{weights_of(recipe.generate.teacher)} plays, at {recipe.generate.teacher.endpoint}")
-    async with teaching(recipe, renderer, teacher_worlds(recipe), list(list_services(recipe)), log) as plays:
+    async with open_teacher_player(recipe, renderer, teacher_worlds(recipe), list(list_services(recipe)), log) as plays:
         await generate_missing(plays, tasks, plan, recipe, played, "", progress)
     if not has_pending(tasks, played) and not recipe.generate.teacher.constructs:
         log.unlink()

@@ -21,7 +21,7 @@ from rlsys.choices import choose
 from rlsys.config.recipe import RecipeConfig, RunConfig, StageConfig
 from rlsys.curriculum import levels
 from rlsys.errors import BadInput
-from rlsys.summaries import ever_lacks, never_has
+from rlsys.summaries import can_lack_signal, never_has_signal
 
 TAG, BOX = "<answer>", "\\boxed{"
 JUDGED = {"tag": (TAG,), "boxed": (BOX,), "message": ()}
@@ -173,7 +173,7 @@ def _check_streams(where: str, recipe: RecipeConfig) -> None:
 def _check_signal(where: str, recipe: RecipeConfig) -> None:
     """What the algorithm of a stage could never learn from, and what waits for groups that it cannot have."""
     loop, name = recipe.loop, recipe.algorithm.name
-    if loop.group_size == 1 and never_has(make_algorithm(recipe.algorithm), 1):
+    if loop.group_size == 1 and never_has_signal(make_algorithm(recipe.algorithm), 1):
         raise BadInput(
             where=where,
             key="loop.group_size",
@@ -185,7 +185,7 @@ def _check_signal(where: str, recipe: RecipeConfig) -> None:
         ("loop.oversample", loop.oversample, loop.oversample > 1),
         ("curriculum.name", curriculum, curriculum == "difficulty"),
     ):
-        if asks and not ever_lacks(make_algorithm(recipe.algorithm), loop.group_size):
+        if asks and not can_lack_signal(make_algorithm(recipe.algorithm), loop.group_size):
             raise BadInput(
                 f"it looks for groups without signal, and algorithm.name={name!r} as it is set learns from every group",
                 where=where,

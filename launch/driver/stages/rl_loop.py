@@ -79,7 +79,7 @@ async def rl_loop(run: Run, stage: StageConfig, env: Any = None) -> None:
     curriculum = curriculum_of(stage, run.active.world, state.curriculum.get(stage.name))
     groups = OpenGroups(buffer=buffer, curriculum=curriculum, pending=deque(sorted(state.open_sequences)))
     run.active.groups, run.active.long = groups, long_phases(config)
-    account_dull(run, stage, curriculum)
+    account_unsignalled_groups(run, stage, curriculum)
     many, temperature = config.loop.group_size, config.rollout.temperature
     plans = plans_by_env(config, stage.name, group_size=many, temperature=temperature)
     if env is not None:
@@ -329,7 +329,7 @@ class Stepper:
             state.reward_first = state.reward_last if state.reward_first is None else state.reward_first
 
 
-def account_dull(run: Run, stage: StageConfig, curriculum: Curriculum) -> None:
+def account_unsignalled_groups(run: Run, stage: StageConfig, curriculum: Curriculum) -> None:
     """Account for groups without signal that an earlier process played and no step took. Their texts are gone.
 
     The step that they get has its row already: who compares the two leaves them out (`rlsys.journal.split_late`).

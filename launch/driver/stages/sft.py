@@ -67,7 +67,7 @@ class SFT(DataStage):
             check_other_prompts(f"stages.{stage.name}", maker.config, stage.config)
         if stage.data is None:
             for name, recipe in stage.config.by_env.items():
-                demonstrable(stage.name, recipe, name)
+                demonstrable_tasks(stage.name, recipe, name)
 
     def arithmetic(self, config: RunConfig, stage: StageConfig) -> list[str]:
         maker, lines = maker_of(config, stage), super().arithmetic(config, stage)
@@ -83,7 +83,7 @@ class SFT(DataStage):
     def example(self, config: RunConfig, stage: StageConfig, renderer: ChatRenderer) -> list[Sample]:
         if stage.data is not None:
             return supervised.first_samples(self, config, stage, renderer)
-        task_of, _, _ = shown_tasks(stage)
+        task_of, _, _ = demonstration_schedule(stage)
         return [demonstrate(make_world(stage.config.env), renderer, stage, task_of(0), 0)]
 
     async def run(self, run: Run, stage: StageConfig) -> None:
@@ -107,7 +107,7 @@ async def from_data(run: Run, stage: StageConfig, kind: DataStage) -> StageConfi
 
 
 async def from_demonstrations(run: Run, stage: StageConfig) -> StageConfig:
-    task_of, tasks, left_out = shown_tasks(stage)
+    task_of, tasks, left_out = demonstration_schedule(stage)
     count = stage.config.loop.groups_per_step
     await run.begin_stage(stage)
     run.begin("stage", f"stage {stage.name}: {stage.steps} supervised steps of {count} demonstrations")
@@ -125,7 +125,7 @@ async def from_demonstrations(run: Run, stage: StageConfig) -> StageConfig:
     return stage
 
 
-def demonstrable(stage: str, recipe: RecipeConfig, name: str = "") -> tuple[list[Task], list[str]]:
+def demonstrable_tasks(stage: str, recipe: RecipeConfig, name: str = "") -> tuple[list[Task], list[str]]:
     """The training tasks that the recipe's world can demonstrate, and why it cannot the others. Raises BadInput.
 
     name: of one environment of several, which stands in the tasks' ids.
@@ -139,14 +139,14 @@ def demonstrable(stage: str, recipe: RecipeConfig, name: str = "") -> tuple[list
     return [replace(task, task_id=name_task(name, task.task_id)) for task in tasks], left_out
 
 
-def shown_tasks(stage: StageConfig) -> tuple[Callable[[int], Task], int, list[str]]:
+def demonstration_schedule(stage: StageConfig) -> tuple[Callable[[int], Task], int, list[str]]:
     """The function from sequence number to demonstrated task, the number of tasks, and why others are left out."""
     seed = derive(stage.config.seed, stage.name)
     if not stage.config.envs:
-        tasks, left_out = demonstrable(stage.name, stage.config)
+        tasks, left_out = demonstrable_tasks(stage.name, stage.config)
         order = Epochs(tasks, seed=seed)
         return lambda sequence: order.draw(sequence)[1], len(tasks), left_out
-    by_env = {name: demonstrable(stage.name, recipe, name) for name, recipe in stage.config.by_env.items()}
+    by_env = {name: demonstrable_tasks(stage.name, recipe, name) for name, recipe in stage.config.by_env.items()}
     parts = {name: Uniform(tasks, seed=derive(seed, name)) for name, (tasks, _) in by_env.items()}
     mixed = MixedCurriculum(parts, weights_of(stage.config.envs))
     every = sum(len(tasks) for tasks, _ in by_env.values())

@@ -84,7 +84,7 @@ async def begin_with_data(run: Run, stage: StageConfig, kind: DataStage, templat
     """Open the stage's data, load the learner, measure the weights as they are. `template`: "steps of {} answers"."""
     read, renderer = reader_of(run.active.world, stage, run.renderer)
     tokenizer, marks = tokenizer_id(renderer), renderer.marks
-    data = await asyncio.to_thread(kind.open, run, stage, lambda example: mark_in(example, marks, tokenizer))
+    data = await asyncio.to_thread(kind.open, run, stage, lambda example: find_chat_mark(example, marks, tokenizer))
     longest = run.config.recipe.engine.max_model_len
     if stage.prompts is not None:
         run.progress.begin(f"stage {stage.name}: answers under the prompts of its environment")
@@ -247,7 +247,7 @@ def samples_of(
     return samples
 
 
-def mark_in(example: Example, marks: Sequence[str], tokenizer: str) -> str:
+def find_chat_mark(example: Example, marks: Sequence[str], tokenizer: str) -> str:
     """A chat mark of the tokenizer in what becomes tokens here, of the prompt and of what the assistant says; "" for
     none."""
     spelled = [answer for answer in example.answers if not answer.samples or example.tokenizer != tokenizer]

@@ -29,7 +29,7 @@ from launch.driver.observe.health import NOTHING, Finding
 from launch.driver.observe.trackers.table import check_trackers
 from launch.driver.run.run import Run, health
 from launch.driver.run.saving import checkpoint, restore, wait_written
-from launch.driver.stages.base import needs_engines, scored_in, stage_of, trained_on_engines
+from launch.driver.stages.base import needs_engines, recipes_with_rollouts, scored_recipes, stage_of
 from rlsys.config.recipe import RecipeConfig, RunConfig, StageConfig
 from rlsys.errors import BadInput, LearnerLost, RunFailed
 from rlsys.rollout import args_of
@@ -155,7 +155,7 @@ def arithmetic(config: RunConfig) -> tuple[list[str], BadInput | None]:
                 for played in recipes_of(stage.config):
                     preflight.check_judging(played)
             stage_of(stage.kind).ready(config, stage)
-            try_functions_of(scored_in(config, stage))
+            try_functions_of(scored_recipes(config, stage))
             facts = stage_of(stage.kind).arithmetic(config, stage)
         except BadInput as error:
             problem = problem or error  # it is raised at the end, and said there alone
@@ -201,7 +201,7 @@ def services_of(config: RunConfig, device: Device) -> list[ServiceNeed]:
     different references."""
     playing = [stage.config for stage in config.stages if needs_engines(config, stage)]
     needs = service_needs([recipe for stage in playing for recipe in recipes_of(stage)], device)
-    asking = served_to(trained_on_engines(config))
+    asking = served_to(recipes_with_rollouts(config))
     return needs if asking is None else [*needs, of_reference(asking, device)]
 
 
@@ -229,7 +229,7 @@ async def train(run: Run) -> None:
                 await restore(run, lost)
             lost = None
             if run.state.stage_index < len(run.config.stages):
-                await _go_through(run)
+                await _run_stage(run)
         except LearnerLost as error:
             lost = error
     state = run.state
@@ -237,7 +237,7 @@ async def train(run: Run) -> None:
         raise RunFailed(": ".join([f"none of the {state.step} steps trained anything", *why_nothing(health(run))]))
 
 
-async def _go_through(run: Run) -> None:
+async def _run_stage(run: Run) -> None:
     """The next stage, to the checkpoint that the one after it begins with."""
     started = time.monotonic()
     run.enter_stage()

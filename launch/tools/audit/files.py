@@ -16,7 +16,7 @@ from launch.run_dir.directory import RunDirectory, read_directory
 from launch.run_dir.names import EVALUATIONS, METRICS, evaluation_line, metrics_line
 from launch.run_dir.state import State
 from rlsys.errors import BadInput
-from rlsys.journal import Begin, Finished, Ledger, Other, Row, Sealed, ledger, read_row, split_late, surviving
+from rlsys.journal import Begin, Finished, Ledger, Other, Row, Sealed, ledger, read_row, split_late, surviving_rows
 from rlsys.jsonl import json_object
 from rlsys.seals import Link, digest_of, follow
 
@@ -62,7 +62,7 @@ class Looked:
 
     @cached_property
     def surviving(self) -> list[Row]:
-        return surviving(self.rows)
+        return surviving_rows(self.rows)
 
     @cached_property
     def account(self) -> Ledger:

@@ -20,7 +20,7 @@ from launch.tools.audit.lengths import compare_lengths
 from launch.tools.audit.policy_lag import lag
 from launch.tools.audit.property import Property, Show, number_of
 from rlsys.episode_index import INDEX
-from rlsys.journal import PROMPTS, Dispatched, Finished, Ledger, Outcome, Sealed, ledger, until_step
+from rlsys.journal import PROMPTS, Dispatched, Finished, Ledger, Outcome, Sealed, drop_later_outcomes, ledger
 from rlsys.seals import OWN, digest_of, own_digest
 
 FATES = {  # of a sampled token
@@ -100,7 +100,7 @@ def _miscounted(looked: Looked) -> list[str]:
 def _counted(looked: Looked) -> Ledger:
     """As a summary has it."""
     last = looked.run.summary.get("steps")
-    return ledger(until_step(looked.surviving, last if type(last) is int else 0))
+    return ledger(drop_later_outcomes(looked.surviving, last if type(last) is int else 0))
 
 
 def epochs(looked: Looked, show: Show) -> Property:

@@ -17,7 +17,7 @@ from launch.tools.audit.properties import audit
 from launch.tools.audit.property import Property
 from launch.tools.chaos.disturb import Disturbed, Done, Phase
 from launch.tools.chaos.faults import DRIVER, PLACES
-from rlsys.journal import Dispatched, Finished, read_journal, surviving
+from rlsys.journal import Dispatched, Finished, read_journal, surviving_rows
 
 NOTICED = ("lost", "stall", "refused", "delivery_late")  # kinds of events that say of a fault
 SECONDS = ("detected_s", "replaced_s", "next_step_s")  # of a cost
@@ -67,8 +67,8 @@ def settle(found: Disturbed, run_dir: Path) -> Outcome:
     looked = read_run(run_dir)
     rows = [each.row for each in looked.metrics]
     journal = read_journal(run_dir / JOURNAL)
-    begun = Counter((row.stage, row.sequence) for row in surviving(journal) if isinstance(row, Dispatched))
-    ended = Counter((row.stage, row.sequence) for row in surviving(journal) if isinstance(row, Finished))
+    begun = Counter((row.stage, row.sequence) for row in surviving_rows(journal) if isinstance(row, Dispatched))
+    ended = Counter((row.stage, row.sequence) for row in surviving_rows(journal) if isinstance(row, Finished))
     during = [row for row in rows if float(row["time"]) > found.began > 0]
     wall_s = max((float(row["time"]) for row in during), default=found.began) - found.began
     return Outcome(

@@ -27,7 +27,7 @@ from rlsys.config.cluster import ClusterConfig
 from rlsys.config.output import WandbConfig
 from rlsys.config.recipe import RecipeConfig, RunConfig
 from rlsys.errors import BadInput, RunFailed
-from rlsys.system.device import Device, hidden
+from rlsys.system.device import Device, gpu_env
 
 LOCAL = "this machine"
 ROOM_BYTES = 256 * 2**20  # of /dev/shm: a file of the carrier's, the same of another node, an object of Ray's store
@@ -93,7 +93,7 @@ async def _examine_nodes(plan: Plan, device: Device, doing: Callable[[str], None
     nodes = cluster.list_nodes()
     knocked = await cluster.knock(nodes)
     cut_off = {each.target: each for each in knocked if each.state != "reached"}
-    env_vars, given = wire.environment(plan.cluster, hidden(0)), wire.secrets_of(plan.playing)
+    env_vars, given = wire.environment(plan.cluster, gpu_env(0)), wire.secrets_of(plan.playing)
     probes = [cluster.start_probe(node, env_vars, given) for node in nodes if node.name not in cut_off]
     with cluster.closing(probes):
         request = make_request(plan, device, local=False)

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from launch.checks import preflight
-from launch.checks.deadlines import at_once, cut_off, episode
+from launch.checks.deadlines import attempt_s, cuts_off, num_episodes
 from launch.checks.machine import expected_device
 from launch.checks.starts import start_of_engine, start_of_rank
 from launch.checks.teachers import teachers_of
@@ -60,12 +60,12 @@ def deadline_lines(config: RunConfig, device: Device) -> list[str]:
 def _of_stage(stage: StageConfig) -> Iterator[tuple[str, str, Derived]]:
     recipe, kind = stage.config, stage_of(stage.kind)
     for name, one in recipe.by_env.items():
-        yield "rollout.episode_timeout_s", ".".join(filter(None, (stage.name, name))), episode(one)
+        yield "rollout.episode_timeout_s", ".".join(filter(None, (stage.name, name))), attempt_s(one)
     if kind.makes_data:
-        yield "generate.concurrency", stage.name, at_once(recipe, recipe.generate.concurrency, [recipe])
+        yield "generate.concurrency", stage.name, num_episodes(recipe, recipe.generate.concurrency, [recipe])
         return
     plays = plays_of(recipe)
-    yield "eval.concurrency", stage.name, at_once(recipe, recipe.eval.concurrency, recipes_played(plays))
+    yield "eval.concurrency", stage.name, num_episodes(recipe, recipe.eval.concurrency, recipes_played(plays))
     if recipe.eval.every and holds(kind.reads, "eval.deadline_s"):
         yield "eval.deadline_s", stage.name, limit_of(recipe, plays)
 
@@ -75,7 +75,7 @@ def list_expected(recipe: RecipeConfig, timed: Timed, version_bytes: int) -> lis
     speed, found = timed.speed, timed.forecast
     answer_s = max(tokens for group in timed.answers.groups for tokens, _ in group) * speed.seats
     answer_s /= speed.engine_rate(speed.seats)
-    episode_s = min(episode(one).value for one in recipe.by_env.values())
+    episode_s = min(attempt_s(one).value for one in recipe.by_env.values())
     delivered_s = max(recipe.loop.publish_deadline_s, deadlines.moved_s(version_bytes))
     expected = [
         Expected("an update", found.update_s, "learner.update_timeout_s", recipe.learner.update_timeout_s),
@@ -84,7 +84,7 @@ def list_expected(recipe: RecipeConfig, timed: Timed, version_bytes: int) -> lis
     ]
     if recipe.eval.every:
         plays = plays_of(recipe)
-        many = int(at_once(recipe, recipe.eval.concurrency, recipes_played(plays)).value)
+        many = int(num_episodes(recipe, recipe.eval.concurrency, recipes_played(plays)).value)
         evaluated_s = deadlines.evaluation_s(episodes_of(plays), many, answer_s).value
         limit_s = limit_of(recipe, plays).value
         expected.append(Expected("an evaluation beside training", evaluated_s, "eval.deadline_s", limit_s))
@@ -104,11 +104,11 @@ def deadline_warnings(config: RunConfig, timed: Timed | None) -> list[str]:
 
 def _too_short(stage: StageConfig) -> list[str]:
     """Of a time limit of episodes that is given: for those that are trained on, and for each play of an evaluation."""
-    found = {said: "" for one in stage.config.by_env.values() if (said := cut_off(one)) is not None}
+    found = {said: "" for one in stage.config.by_env.values() if (said := cuts_off(one)) is not None}
     if not stage_of(stage.kind).makes_data:
         for name, play in plays_of(stage.config).items():
             recipe = play.of.recipe
-            said = cut_off(recipe, recipe.eval.max_turn_tokens, recipe.eval.max_response_tokens)
+            said = cuts_off(recipe, recipe.eval.max_turn_tokens, recipe.eval.max_response_tokens)
             if said is not None:
                 found.setdefault(said, f"{name}: ")
     return [f"{where}{said}" for said, where in found.items()]

@@ -20,7 +20,7 @@ from typing import Any
 from actors.renderer import ChatRenderer
 from envs import make_reward
 from envs.rewards import RewardFunction
-from envs.rewards.asks import asks, resolve_requests
+from envs.rewards.asks import needs_awaiting, resolve_requests
 from envs.rewards.findings import score_and_explain
 from envs.rewards.maths.grader import Grader
 from envs.rewards.transcript import inline_of, split_inline
@@ -108,7 +108,7 @@ class Scorer:
             read.is_transcript = True
             if self._tokens is not None:
                 transcript = self._tokens.count_tokens(transcript)
-            if asks(self.reward, transcript):
+            if needs_awaiting(self.reward, transcript):
                 read.transcript = self._elsewhere.start(transcript)
             else:
                 read.transcript, read.result = transcript, outcome(self.reward, transcript)

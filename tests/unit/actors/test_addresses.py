@@ -6,7 +6,7 @@ import socket
 
 import pytest
 
-from actors.addresses import Listening, free_port, interfaces, listening
+from actors.addresses import Listening, free_port, interfaces, resolve_listen_address
 from rlsys.errors import BadInput
 from tests.refused import refused
 
@@ -25,12 +25,12 @@ NODE, HAS = "10.0.3.7", {"lo": "127.0.0.1", "ib0": "192.168.9.7"}
     ],
 )
 def test_what_is_bound_and_what_is_announced(host: str | None, bind: str, announce: str) -> None:
-    assert listening(host, NODE, HAS) == Listening(bind=bind, announce=announce)
+    assert resolve_listen_address(host, NODE, HAS) == Listening(bind=bind, announce=announce)
 
 
 def test_no_interface_and_no_address() -> None:
     with refused("cluster.service_host", found="eth7"):
-        listening("eth7", NODE, HAS)
+        resolve_listen_address("eth7", NODE, HAS)
     assert interfaces()["lo"] == "127.0.0.1"
 
 

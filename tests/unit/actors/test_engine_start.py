@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from actors import engine_start
-from actors.engine_start import DOWNLOADING, LOADING, PhaseHandler, configured, enter, logging_config, phase
+from actors.engine_start import DOWNLOADING, LOADING, PhaseHandler, enter, logging_config, phase, track_start_phase
 
 
 @pytest.fixture(autouse=True)
@@ -62,7 +62,7 @@ def test_the_file_is_named_while_an_engine_starts_and_a_later_one_has_its_own(tm
     for name in ("first", "second"):
         folder = tmp_path / name
         folder.mkdir()
-        with configured(folder, str(tmp_path)):
+        with track_start_phase(folder, str(tmp_path)):
             path = Path(os.environ["VLLM_LOGGING_CONFIG_PATH"])
             assert path.parent == folder and json.loads(path.read_text())["handlers"]["phases"]["loading"] == LOADING
             enter("importing vLLM")
@@ -73,6 +73,6 @@ def test_the_file_is_named_while_an_engine_starts_and_a_later_one_has_its_own(tm
 
 
 def test_without_a_folder_a_start_has_no_phases(tmp_path: Path) -> None:
-    with configured(None, str(tmp_path)):
+    with track_start_phase(None, str(tmp_path)):
         enter("importing vLLM")
         assert phase() == "" and "VLLM_LOGGING_CONFIG_PATH" not in os.environ

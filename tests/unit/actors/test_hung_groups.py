@@ -13,7 +13,7 @@ import actors.worker
 from actors.pool import RolloutPool
 from actors.scoring import ScoringSpec
 from actors.worker import RolloutWorker, WorkerSpec
-from rlsys.clock import following_progress, idle_s, note_progress, pause_deadlines
+from rlsys.clock import idle_s, note_progress, pause_deadlines, track_progress
 from rlsys.deadlines import hung_s
 from rlsys.group_rollout import run_group
 from rlsys.system import supervisor
@@ -114,9 +114,9 @@ def test_a_slow_group_is_left_alone_for_as_long_as_something_goes_on() -> None:
 
 def test_a_group_in_line_goes_on_while_others_in_the_line_do() -> None:
     async def scenario() -> list[float]:
-        with following_progress() as other:
+        with track_progress() as other:
             pass
-        with following_progress() as group:
+        with track_progress() as group:
             found = []
             await asyncio.sleep(100)
             other.at = now()
@@ -142,7 +142,7 @@ def test_an_environment_that_hangs_as_it_is_opened_is_tried_as_often_as_any() ->
     async def scenario() -> tuple[float, float, Any]:
         began, most = now(), 0.0
         player, source = made.player(LETTERS, Engine().generate), made.Source(hang, 1, one)
-        with following_progress() as group:
+        with track_progress() as group:
             playing = asyncio.ensure_future(run_group(player, source, made.ticket(), replace(PLAN, group_size=1)))
             while not playing.done():
                 await asyncio.sleep(16)  # 1,792 = 112 x 16

@@ -14,7 +14,7 @@ import pytest
 import actors.playing_here
 import actors.teacher
 from actors.services import ServiceSpec
-from actors.teacher import TeacherPlays, teaching
+from actors.teacher import TeacherPlays, open_teacher_player
 from actors.watched import CannotStart
 from envs.services.endpoint import Choice, Question
 from rlsys.config.generate import TeacherConfig
@@ -171,7 +171,7 @@ def test_what_lives_beside_a_teacher_ends_with_it(
     services = [ServiceSpec(name=name, config=config, start=start) for name, config in given]  # type: ignore[arg-type]
 
     async def story() -> Sequence[str]:
-        async with teaching(recipe, Letters(), None, services, tmp_path / "said") as found:  # type: ignore[arg-type]
+        async with open_teacher_player(recipe, Letters(), None, services, tmp_path / "said") as found:  # type: ignore[arg-type]
             assert found.player.run_seed == 3
             assert worlds.heard == {"first": "http://first", "second": "http://second"}
             assert {os.environ[SERVICE_TOKEN]} == set(tokens) and len(tokens[0]) == 32

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from envs import WORLDS, new_world
-from envs.framed import FramedEnv, framed
+from envs.framed import FramedEnv, prepend_system
 from rlsys.choices import choose
 from rlsys.types import Message, Step
 
@@ -24,17 +24,17 @@ def test_every_prompt_and_demonstration_begins_with_it(name: str) -> None:
     plain, world = new_world(schema(**few)), new_world(schema(**few, system=TEXT))
     for task in world.tasks("train")[:2]:
         first = world.env(task).first_messages()
-        assert first == framed(TEXT, plain.env(task).first_messages())
+        assert first == prepend_system(TEXT, plain.env(task).first_messages())
         shown, before = world.demonstration(task, 0).messages, plain.demonstration(task, 0).messages
-        assert shown == framed(TEXT, before) and shown[: len(first)] == first
+        assert shown == prepend_system(TEXT, before) and shown[: len(first)] == first
     assert TEXT in "".join(world.texts(4)) and world.max_turns == plain.max_turns and world.tags == plain.tags
 
 
 def test_it_stands_before_a_system_text_and_in_a_prompt_without_a_chat() -> None:
     own = Message(role="system", content="Use tools.")
-    assert framed(TEXT, (own, USER)) == (Message(role="system", content=f"{TEXT}\n\nUse tools."), USER)
+    assert prepend_system(TEXT, (own, USER)) == (Message(role="system", content=f"{TEXT}\n\nUse tools."), USER)
     inline = Message(role="user", content="4 + 4 =", inline=True)
-    assert framed(TEXT, (inline,)) == (Message(role="user", content=f"{TEXT}\n4 + 4 =", inline=True),)
+    assert prepend_system(TEXT, (inline,)) == (Message(role="user", content=f"{TEXT}\n4 + 4 =", inline=True),)
 
 
 def test_a_context_that_begins_anew_has_it_too() -> None:
@@ -46,5 +46,5 @@ def test_a_context_that_begins_anew_has_it_too() -> None:
 
     env = FramedEnv(Asks(), TEXT)
     assert env.stop_strings == ("x",)
-    assert asyncio.run(env.step("again", turns_left=1)).replies == framed(TEXT, (USER,))
+    assert asyncio.run(env.step("again", turns_left=1)).replies == prepend_system(TEXT, (USER,))
     assert asyncio.run(env.step("on", turns_left=1)).replies == (USER,)

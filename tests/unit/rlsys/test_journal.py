@@ -14,12 +14,12 @@ from rlsys.journal import (
     Journal,
     Row,
     count_prompts,
+    drop_later_outcomes,
     ledger,
     read_journal,
     read_surviving,
     split_late,
-    surviving,
-    until_step,
+    surviving_rows,
 )
 from tests.made import ticket
 
@@ -32,7 +32,7 @@ def test_account_closes_over_outcomes_and_prompts_in_flight(tmp_path: Path) -> N
     for sequence, outcome in ((0, "trained"), (1, "filtered"), (2, "failed"), (3, "trained")):
         journal.outcome("rl", sequence, outcome, step=1)  # type: ignore[arg-type]
     journal.close()
-    book = ledger(surviving(read_journal(tmp_path / "journal.jsonl")))
+    book = ledger(surviving_rows(read_journal(tmp_path / "journal.jsonl")))
     assert (book.dispatched, book.trained, book.filtered, book.failed, book.in_flight) == (5, 2, 1, 1, 1)
     assert book.problems == ()
 
@@ -51,7 +51,7 @@ def test_rows_after_the_checkpoint_are_void_in_the_next_lineage(tmp_path: Path) 
     second.outcome("rl", 1, "trained", step=2)
     second.close()
     assert second.lineage == 1
-    book = ledger(surviving(read_journal(path)))
+    book = ledger(surviving_rows(read_journal(path)))
     assert (book.dispatched, book.trained, book.problems) == (2, 2, ())
     assert len(read_journal(path)) == 8  # nothing is erased
 
@@ -68,7 +68,7 @@ def test_three_lineages_void_only_what_their_checkpoint_lacks(tmp_path: Path) ->
     c = Journal(path, keep=mark)  # b wrote no checkpoint: its training is lost too
     c.outcome("rl", 0, "trained", step=1)
     c.close()
-    assert ledger(surviving(read_journal(path))).problems == ()
+    assert ledger(surviving_rows(read_journal(path))).problems == ()
 
 
 def test_training_twice_or_a_task_twice_in_an_epoch_is_a_problem(tmp_path: Path) -> None:
@@ -79,7 +79,7 @@ def test_training_twice_or_a_task_twice_in_an_epoch_is_a_problem(tmp_path: Path)
     journal.dispatch("rl", ticket(7, task=ticket(0).task))
     journal.outcome("rl", 9, "trained", step=2)
     journal.close()
-    problems = ledger(surviving(read_journal(tmp_path / "journal.jsonl"))).problems
+    problems = ledger(surviving_rows(read_journal(tmp_path / "journal.jsonl"))).problems
     assert len(problems) == 4
     assert "without being dispatched" in problems[1]
     assert problems[3] == "rl: 6 sequences were skipped, the first is 1"
@@ -170,7 +170,7 @@ def test_going_back_voids_what_a_resume_would_and_reads_nothing(
     journal.close()
     rows = read_journal(tmp_path / "journal.jsonl")
     assert rows[3] == Begin(keep=mark, seals=1, lineage=1) and journal.mark == len(rows)
-    book = ledger(surviving(rows))
+    book = ledger(surviving_rows(rows))
     assert (book.trained, book.filtered, book.problems) == (0, 1, ())
     assert Journal(tmp_path / "journal.jsonl").lineage == 2
 
@@ -222,16 +222,16 @@ def test_a_long_journal_is_summed_up_as_its_ledger_says(tmp_path: Path, seed: in
         journal.close()
     with path.open("a") as file:
         file.write('{"event": "outcome", "sta')
-    rows = surviving(read_journal(path))
+    rows = surviving_rows(read_journal(path))
     assert list(read_surviving(path)) == rows
     for until in range(6):
-        book = ledger(until_step(rows, until))
+        book = ledger(drop_later_outcomes(rows, until))
         assert count_prompts(path, until) == {name: getattr(book, name) for name in PROMPTS}
 
 
 def _written(journal: Journal) -> list[Row]:
     journal.commit()
-    return surviving(read_journal(journal.path))
+    return surviving_rows(read_journal(journal.path))
 
 
 def test_a_number_that_no_prompt_can_have_takes_no_memory(tmp_path: Path) -> None:

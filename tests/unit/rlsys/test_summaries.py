@@ -14,7 +14,7 @@ from rlsys.curriculum import make_curriculum
 from rlsys.errors import BadInput
 from rlsys.harvest import Harvest, harvest_groups
 from rlsys.metrics import values
-from rlsys.summaries import credit_group, ever_lacks, summarize, summarize_group, use_metrics
+from rlsys.summaries import can_lack_signal, credit_group, summarize, summarize_group, use_metrics
 from rlsys.types import EpisodeEnd, Reward, Task, TokenStream
 from tests.made import group, ticket, trajectory, turn
 from tests.unit.rlsys.test_harvest import sampled_by
@@ -111,8 +111,8 @@ def test_a_step_trains_no_more_groups_than_it_has_places(name: str, given: dict[
 
 
 def test_who_is_ever_without_signal() -> None:
-    assert all(ever_lacks(algorithm(name, given), 4) for name, given in COMPARING)
-    assert not any(ever_lacks(algorithm(name, given), 4) for name, given in BASELINE_FREE)
+    assert all(can_lack_signal(algorithm(name, given), 4) for name, given in COMPARING)
+    assert not any(can_lack_signal(algorithm(name, given), 4) for name, given in BASELINE_FREE)
 
 
 @pytest.mark.parametrize(

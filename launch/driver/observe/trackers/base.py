@@ -49,7 +49,7 @@ def flatten_config(text: str) -> dict[str, Any]:
     """The configuration as keys that can be filtered and grouped by, `learner.lr`; its stages, and several
     environments, by their names."""
     values: dict[str, Any] = yaml.safe_load(text)
-    envs = {"envs": {each["label"]: each for each in values["envs"]}} if values.get("envs") else {}
+    envs = {"envs": {env["label"]: env for env in values["envs"]}} if values.get("envs") else {}
     return values | envs | {"stages": {stage["name"]: stage for stage in values.get("stages", ())}}
 
 

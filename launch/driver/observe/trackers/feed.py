@@ -23,9 +23,9 @@ MOST_WAITING = 256  # calls that a tracker may be behind
 class Trackers:
     """What the run tells all of its trackers. Nothing here raises, and nothing but `finish` waits."""
 
-    def __init__(self, made: Mapping[str, Tracker], *, samples: int = 0, every: int = 1) -> None:
+    def __init__(self, trackers: Mapping[str, Tracker], *, samples: int = 0, every: int = 1) -> None:
         """samples: episodes in a table; every: steps between two tables."""
-        self._feeds = [Feed(name, tracker) for name, tracker in made.items()]
+        self._feeds = [Feed(name, tracker) for name, tracker in trackers.items()]
         self._samples, self._every = samples, every
         self._next_table = 0  # the step from which on the next one is due
 
@@ -42,11 +42,11 @@ class Trackers:
         due = step >= self._next_table and any(not feed.broken for feed in self._feeds)
         return spread(groups, self._samples) if due else []
 
-    def episodes(self, step: int, chosen: Sequence[Trajectory]) -> None:
-        if chosen:
+    def episodes(self, step: int, trajectories: Sequence[Trajectory]) -> None:
+        if trajectories:
             self._next_table = step + self._every
             for feed in self._feeds:
-                feed.send(lambda tracker: tracker.episodes(step, chosen))
+                feed.send(lambda tracker: tracker.episodes(step, trajectories))
 
     def finish(self) -> None:
         """Not for ever: the network may be gone."""
@@ -91,8 +91,8 @@ class Feed:
         """until: by the monotonic clock."""
         self._thread.join(max(until - time.monotonic(), 0.0))
         if self._thread.is_alive():
-            late = getattr(self._tracker, "late", "its last rows may be missing")
-            self._give_up(f"{self.name} did not finish within {FINISH_DEADLINE_S:g} s: {late}")
+            hint = getattr(self._tracker, "late", "its last rows may be missing")
+            self._give_up(f"{self.name} did not finish within {FINISH_DEADLINE_S:g} s: {hint}")
 
     def _work(self) -> None:
         try:

@@ -19,27 +19,27 @@ def spread(groups: Sequence[Sequence[Reward | Failure]], count: int) -> list[tup
     that lie evenly between the hardest and the easiest, a low one of the hard ones and a high one of the easy ones.
     """
     rewards = {
-        (index, sibling): each.value
+        (index, sibling): outcome.value
         for index, group in enumerate(groups)
-        for sibling, each in enumerate(group)
-        if isinstance(each, Reward)
+        for sibling, outcome in enumerate(group)
+        if isinstance(outcome, Reward)
     }
-    left: dict[int, list[tuple[int, int]]] = {}  # by group: its graded episodes, lowest reward first
+    by_group: dict[int, list[tuple[int, int]]] = {}  # by group: its graded episodes, lowest reward first
     for place in sorted(rewards, key=lambda place: (rewards[place], place)):
-        left.setdefault(place[0], []).append(place)
+        by_group.setdefault(place[0], []).append(place)
 
     def mean(index: int) -> float:
-        return sum(rewards[place] for place in left[index]) / len(left[index])
+        return sum(rewards[place] for place in by_group[index]) / len(by_group[index])
 
-    order = sorted(left, key=lambda index: (mean(index), index))
-    chosen: list[tuple[int, int]] = []
-    while order and len(chosen) < count:
-        picked = _evenly(len(order), count - len(chosen))
-        for nth, at in enumerate(picked):
-            siblings = left[order[at]]
-            chosen.append(siblings.pop((len(siblings) - 1) * nth // max(len(picked) - 1, 1)))
-        order = [index for index in order if left[index]]
-    return sorted(chosen, key=lambda place: (rewards[place], place))
+    order = sorted(by_group, key=lambda index: (mean(index), index))
+    picks: list[tuple[int, int]] = []
+    while order and len(picks) < count:
+        positions = _evenly(len(order), count - len(picks))
+        for nth, at in enumerate(positions):
+            siblings = by_group[order[at]]
+            picks.append(siblings.pop((len(siblings) - 1) * nth // max(len(positions) - 1, 1)))
+        order = [index for index in order if by_group[index]]
+    return sorted(picks, key=lambda place: (rewards[place], place))
 
 
 def _evenly(length: int, count: int) -> list[int]:
@@ -52,10 +52,10 @@ def cells(trajectory: Trajectory) -> list[Any]:
     """A row of the table, without the step."""
     reward, start = trajectory.reward, trajectory.num_prompt
     assert isinstance(reward, Reward)
-    said = [_text(trajectory.messages[:start]), _text(trajectory.messages[start:])]
+    texts = [_text(trajectory.messages[:start]), _text(trajectory.messages[start:])]
     parts = json.dumps(dict(reward.parts))
     end, tokens = str(trajectory.end), trajectory.num_sampled
-    return [trajectory.task.task_id, *said, end, reward.value, parts, tokens]
+    return [trajectory.task.task_id, *texts, end, reward.value, parts, tokens]
 
 
 def _text(messages: Sequence[Message]) -> str:

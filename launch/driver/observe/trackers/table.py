@@ -31,7 +31,7 @@ def check_trackers(recipe: RecipeConfig) -> None:
             if find_spec(name) is None:  # each is called as its package is
                 raise BadInput(f"not installed: pip install {PINS.get(name, name)}", key="tracker", found=name)
             continue
-        lacking = [each for each in METHODS if not callable(getattr(load_own("tracker", name), each, None))]
+        lacking = [method for method in METHODS if not callable(getattr(load_own("tracker", name), method, None))]
         if lacking:
             methods = f"a class with the methods {', '.join(METHODS)}: {', '.join(lacking)} missing"
             raise BadInput(key="tracker", found=name, expected=methods)
@@ -45,13 +45,13 @@ def chosen(recipe: RecipeConfig) -> list[str]:
 
 def make_trackers(recipe: RecipeConfig, run: TrackedRun) -> tuple[Trackers, list[str]]:
     """The run's trackers, and what the terminal has to say of them: what they upload. One that cannot start is off."""
-    made: dict[str, Tracker] = {}
+    trackers: dict[str, Tracker] = {}
     for name in chosen(recipe):
         try:
             build: Any = load(TRACKERS[name]) if name in TRACKERS else load_own("tracker", name)
-            made[name] = build(run)
+            trackers[name] = build(run)
         except (Exception, SystemExit) as error:  # fault boundary: a library, or a class of the user's own
             log.warning("%s is off for this run: %s", name, describe_error(error))
-    says = [text for each in made.values() if (text := getattr(each, "uploads", None))]
+    says = [text for tracker in trackers.values() if (text := getattr(tracker, "uploads", None))]
     config: WandbConfig = recipe.wandb
-    return Trackers(made, samples=config.samples, every=config.samples_every), says
+    return Trackers(trackers, samples=config.samples, every=config.samples_every), says

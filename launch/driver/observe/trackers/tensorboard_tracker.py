@@ -29,7 +29,7 @@ class TensorBoardTracker:
         self._write(held_out(name, values), step)
 
     def episodes(self, step: int, trajectories: Sequence[Trajectory]) -> None:
-        rows = [zip(COLUMNS, [step, *cells(each)], strict=True) for each in trajectories]
+        rows = [zip(COLUMNS, [step, *cells(trajectory)], strict=True) for trajectory in trajectories]
         texts = ("\n".join(f"{column}: {cell}" for column, cell in row) for row in rows)
         self._writer.add_text("samples", "\n\n---\n\n".join(map(_as_code, texts)), step)
         self._writer.flush()

@@ -44,7 +44,7 @@ class TrackioTracker:
         self._run.log(held_out(name, values), step=step)
 
     def episodes(self, step: int, trajectories: Sequence[Trajectory]) -> None:
-        table = trackio.Table(columns=list(COLUMNS), data=[[step, *cells(each)] for each in trajectories])
+        table = trackio.Table(columns=list(COLUMNS), data=[[step, *cells(trajectory)] for trajectory in trajectories])
         self._run.log({"samples": table}, step=step)
 
     def finish(self) -> None:

@@ -26,8 +26,8 @@ def wandb_mode(config: WandbConfig) -> str:
     """`auto` resolved: WANDB_MODE if set, else online where a key is configured."""
     if config.mode != "auto":
         return config.mode
-    if asked := os.environ.get("WANDB_MODE"):
-        return asked
+    if mode := os.environ.get("WANDB_MODE"):
+        return mode
     return "online" if os.environ.get("WANDB_API_KEY") or _key_in_netrc() else "offline"
 
 
@@ -87,8 +87,8 @@ class WandbTracker:
         self._log({STEP: step, **held_out(name, values)})
 
     def episodes(self, step: int, trajectories: Sequence[Trajectory]) -> None:
-        for each in trajectories:
-            self._table.add_data(step, *cells(each))
+        for trajectory in trajectories:
+            self._table.add_data(step, *cells(trajectory))
         self._log({STEP: step, "samples": self._table})
 
     def _log(self, values: dict[str, Any]) -> None:
@@ -110,20 +110,20 @@ class WandbTracker:
 def describe_upload(config: WandbConfig, url: str | None, console: str) -> str:
     """What leaves this machine, for the terminal."""
     samples = f"{config.samples} sample episodes with their texts every {config.samples_every} steps"
-    what = ["metrics", "the configuration", "charts of the machine"]
-    what += [samples] * (config.samples > 0) + ["the lines of this output"] * (console == "wrap")
-    return f"wandb uploads {', '.join(what)} to {url}; wandb.mode=offline uploads nothing"
+    uploads = ["metrics", "the configuration", "charts of the machine"]
+    uploads += [samples] * (config.samples > 0) + ["the lines of this output"] * (console == "wrap")
+    return f"wandb uploads {', '.join(uploads)} to {url}; wandb.mode=offline uploads nothing"
 
 
 def start_service_apart() -> None:
     """wandb's service, detached: `ray job stop` sends SIGTERM to a job's children, and it would die before the
     run has written its last row. The run's tag on it (`driver/run/cleanup.py`) ends it with all others of the run."""
     command = [sys.executable, "-m", "wandb", "beta", "core", "start", "--idle-timeout", "2m"]
-    done = subprocess.run(
+    result = subprocess.run(
         command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=SERVICE_DEADLINE_S, check=False
     )
-    if done.returncode == 0 and done.stdout.strip():  # else wandb starts one itself: rows of a stop may be lost
-        os.environ[SERVICE] = done.stdout.strip()
+    if result.returncode == 0 and result.stdout.strip():  # else wandb starts one itself: rows of a stop may be lost
+        os.environ[SERVICE] = result.stdout.strip()
 
 
 def _forget_service() -> None:

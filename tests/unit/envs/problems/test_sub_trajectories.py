@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from envs.problems.sub_trajectories import decompose, earlier, state_of, state_task
+from envs.problems.sub_trajectories import decompose, state_of, state_task, turns_after_prompt
 from rlsys.records import TrajectoryRecord, read_trajectory, to_json
 from rlsys.types import EpisodeEnd, Message, Task
 from tests.refused import refused
@@ -44,11 +44,11 @@ def test_a_state_is_a_task_that_holds_what_was_said() -> None:
     a, r = said("a"), user("a -> r")
     task = state_task(decompose(trajectory(a, r, said("b")))[1])
     assert (task.question, task.answers, task.record["hops"]) == ("Who?", ("Bo",), 2)
-    assert state_of(task) == (user("Who?"), a, r) and earlier(task) == (a, r)
+    assert state_of(task) == (user("Who?"), a, r) and turns_after_prompt(task) == (a, r)
     raw = replace(trajectory(a), prompt=(replace(user("Who?"), inline=True),))  # of a base model: no chat marks
     assert state_of(state_task(decompose(raw)[0])) == raw.prompt
     plain = Task(task_id="t", question="Who?")
-    assert state_of(plain) is None and earlier(plain) == ()
+    assert state_of(plain) is None and turns_after_prompt(plain) == ()
 
 
 def test_of_a_task_without_question_and_answers_nothing_is_made_up() -> None:

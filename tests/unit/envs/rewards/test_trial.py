@@ -19,7 +19,7 @@ from envs.rewards.functions import FunctionsRewardConfig
 from envs.rewards.trial import try_functions
 from launch.checks.own_functions import try_functions_of
 from launch.config.compose import compose
-from launch.driver.stages.base import scored_in
+from launch.driver.stages.base import scored_recipes
 from rlsys.types import Task
 from tests.made import jsonl
 from tests.refused import refused
@@ -200,9 +200,9 @@ def test_a_function_that_always_raises_is_refused_before_a_run_and_told_to_one_t
     keys = ["stages.sft=null", "env.name=prompts", f"env.data={data}", "reward.name=functions"]
     run = compose("quickstart", [*keys, f"reward.functions={{{__name__}.boom: 1}}"])
     with refused("reward.functions", says="in boom"):
-        try_functions_of(scored_in(run, run.stages[0]))
+        try_functions_of(scored_recipes(run, run.stages[0]))
     told: list[str] = []
-    try_functions_of(scored_in(run, run.stages[0]), told.append)
+    try_functions_of(scored_recipes(run, run.stages[0]), told.append)
     assert len(told) == 1 and "in boom" in told[0] and "goes on" in told[0]
 
 
@@ -218,7 +218,7 @@ def test_what_scores_an_evaluation_set_is_tried_too(kind: str, tmp_path: Path) -
     (tmp_path / "own.yaml").write_text(json.dumps(recipe))
     run = compose(str(tmp_path / "own.yaml"), [])
     with refused("reward.functions", says="in boom"):
-        try_functions_of(scored_in(run, run.stages[0]))
+        try_functions_of(scored_recipes(run, run.stages[0]))
 
 
 def test_functions_are_tried_once(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from envs.base import Step
 from envs.problems.blocks.execute import solves
-from envs.problems.blocks.read import problem, read_task, read_tasks, stored_plan
+from envs.problems.blocks.read import problem_of, read_task, read_tasks, stored_plan
 from envs.problems.blocks.words import read_facts, read_plan, read_verdict, sort_facts, statement, verdict_words
 from envs.worlds.blocksworld import BlocksworldConfig, BlocksworldWorld
 from rlsys.errors import BadInput
@@ -65,7 +65,7 @@ def test_the_share_of_plans_to_verify(share: float, verifying: int) -> None:
 
 def test_a_task_survives_json() -> None:
     for task in WORLD.tasks("train")[:20]:
-        assert problem(Task(task_id="t", question="", record=json.loads(json.dumps(task.record)))) == problem(
+        assert problem_of(Task(task_id="t", question="", record=json.loads(json.dumps(task.record)))) == problem_of(
             Task(task_id="t", question="", record=task.record)
         )
 
@@ -102,7 +102,7 @@ def test_an_empty_plan_is_a_question_too(tmp_path: Path) -> None:
     path.write_text("".join(json.dumps(record) + "\n" for record in records))
     tasks = read_tasks(str(path))
     for task in tasks:
-        assert (problem(task).plan, task.answers) == ((), ("invalid",))
+        assert (problem_of(task).plan, task.answers) == ((), ("invalid",))
         assert WORLD.env(task).first_messages()[0].content.endswith("[PLAN]\n\n[PLAN END]\n[VERIFICATION]")
     world = BlocksworldWorld(BlocksworldConfig(max_blocks=3, train_tasks=20, held_out_tasks=5))
     assert world.demonstration(tasks[1], 0).messages[-1].content == stored
@@ -142,7 +142,7 @@ def test_the_share_of_right_demonstrations_follows_the_error_rate(rate: float, l
     world = BlocksworldWorld(config)
     right = []
     for task in world.tasks("train"):
-        asked = problem(task)
+        asked = problem_of(task)
         for seed in range(5):
             demonstration = world.demonstration(task, seed)
             prompt, answer = demonstration.messages
@@ -270,7 +270,7 @@ def test_every_stored_plan_of_planbench_is_valid_and_its_wording_is_ours() -> No
     tasks = read_tasks(str(DATA / "blocksworld_plan_100.jsonl"))
     assert len(tasks) == 100
     for task in tasks:
-        asked, plan = problem(task), stored_plan(task.record, "here")
+        asked, plan = problem_of(task), stored_plan(task.record, "here")
         assert plan is not None and solves(asked.state, asked.goal, plan)
         said_there = task.record["query"].rpartition("[STATEMENT]\n")[2]
         assert said_there.startswith(
@@ -288,7 +288,7 @@ def test_every_stored_verdict_of_planbench_is_ours_with_its_reason() -> None:
             one = read_task(
                 {"query": "[STATEMENT]" + piece.partition("[VERIFICATION]")[0] + "[VERIFICATION]"}, "here", "t"
             )
-            asked, stored = problem(one), piece.partition("[VERIFICATION]")[2]
+            asked, stored = problem_of(one), piece.partition("[VERIFICATION]")[2]
             assert asked.plan is not None
             ours = verdict_words(asked.state, asked.goal, asked.plan)
             assert re.sub(r"\s", "", ours) == re.sub(r"\s", "", stored)

@@ -10,7 +10,7 @@ import pytest
 
 from envs.problems.procedural import entries
 from envs.problems.procedural.families import BALANCED, COMPARED, FAMILIES, GRAMMARS, LEFT_OUT, check_family, compare
-from envs.problems.procedural.tasks import FamilyConfig, asked_of, plan_parts, share_out, take_turns
+from envs.problems.procedural.tasks import FamilyConfig, plan_parts, scorer_request, share_out, take_turns
 from envs.rewards.reasoning_gym import ReasoningGymReward, ReasoningGymRewardConfig
 from envs.tools.gym_scorer import GymScorer, How, Scored
 from envs.tools.sandbox import Execution, Outcome, SandboxConfig
@@ -249,7 +249,7 @@ def test_settings_of_a_file_are_not_those_of_the_scorer(tmp_path: Path) -> None:
     world = world_of(tmp_path, *[{**entry(f"q{n}?", "1", "chain_sum"), **foreign} for n in range(2)])
     task = world.tasks("train")[0]
     assert world.level(task) == "chain_sum"
-    asked = asked_of(task)
+    asked = scorer_request(task)
     assert (asked["family"], asked["level"], asked["options"], asked["entry"]["answer"]) == ("chain_sum", None, {}, "1")
 
 

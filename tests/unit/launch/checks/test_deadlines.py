@@ -12,13 +12,13 @@ import pytest
 
 from envs import make_world
 from launch.checks.deadlines import (
-    at_once,
-    cut_off,
-    episode,
+    attempt_s,
+    cuts_off,
     evaluated_at_once,
     generated_at_once,
+    load_deadline,
+    num_episodes,
     shortest_episode_s,
-    start,
 )
 from launch.checks.starts import start_of_engine, start_of_rank
 from launch.config.compose import compose
@@ -61,16 +61,16 @@ def rl(config: RunConfig) -> RecipeConfig:
 
 def test_the_time_of_an_episode_follows_its_tokens_and_its_tools(data: list[str]) -> None:
     recipe = rl(seven(data))
-    assert episode(recipe).value == TIME_S
+    assert attempt_s(recipe).value == TIME_S
     plan = rollout_plan(recipe, "rl", group_size=8, temperature=1.0)
     assert (plan.timeout_s, plan.priority) == (TIME_S, False)
     given = rl(seven(data, "rollout.episode_timeout_s=900"))
-    assert episode(given).value == 900.0 == shortest_episode_s([recipe, given])
+    assert attempt_s(given).value == 900.0 == shortest_episode_s([recipe, given])
     quick = compose("quickstart", []).stages[-1].config
-    assert episode(quick).value == 300.0
+    assert attempt_s(quick).value == 300.0
     tools = compose("worlds/search", ["engine.max_model_len=32768", "rollout.max_turn_tokens=4096"]).stages[-1].config
     messages = 32768 // 4096  # at most: the window ends it
-    assert episode(tools).value >= 4096 / 8 + 30 and messages == 8
+    assert attempt_s(tools).value >= 4096 / 8 + 30 and messages == 8
 
 
 def test_an_evaluation_with_its_own_limits_has_its_own_time(data: list[str]) -> None:
@@ -103,7 +103,7 @@ def test_a_limit_that_one_episode_may_outlast_is_refused(
 def test_what_is_played_at_once_fills_the_engines_that_there_are(data: list[str]) -> None:
     recipe = rl(seven(data))
     assert generated_at_once(recipe) == 384 and evaluated_at_once(recipe, [recipe], served=True) == 256
-    assert at_once(recipe, 7, [recipe]).value == 7
+    assert num_episodes(recipe, 7, [recipe]).value == 7
     taught = replace(recipe.generate.teacher, endpoint="http://127.0.0.1:1/v1", model="m")
     by_teacher = replace(recipe, generate=replace(recipe.generate, teacher=taught))
     assert generated_at_once(by_teacher) == 256
@@ -120,16 +120,16 @@ def test_a_start_has_the_time_that_its_models_take(data: list[str], tmp_path: Pa
     assert start_of_engine(large, gpu).value == pytest.approx(300 + 3 * 655, abs=10)
     taught = start_of_rank(recipe, gpu, ["Qwen/Qwen2.5-32B"])
     assert taught.value == pytest.approx(300 + 3 * (152.3 + 655), abs=12)
-    assert start(77.0, 10**12).value == 77.0
+    assert load_deadline(77.0, 10**12).value == 77.0
     options = wire.learner(resolve(recipe, gpu), gpu).options
     assert options.start_timeout_s == start_of_rank(recipe, gpu).value
 
 
 def test_a_time_that_cuts_long_answers_off_is_said(data: list[str]) -> None:
     short = rl(seven(data, "rollout.episode_timeout_s=300"))
-    said = cut_off(short)
+    said = cuts_off(short)
     assert said is not None and "48 tokens a second" in said and "1,792 s" in said  # 14,336 / 300
-    assert [cut_off(rl(seven(data, f"rollout.episode_timeout_s={given}"))) for given in (1792, 3600, "null")] == [
+    assert [cuts_off(rl(seven(data, f"rollout.episode_timeout_s={given}"))) for given in (1792, 3600, "null")] == [
         None
     ] * 3
 
@@ -137,12 +137,12 @@ def test_a_time_that_cuts_long_answers_off_is_said(data: list[str]) -> None:
 def test_replies_take_their_share_of_the_time_and_a_short_limit_is_one_too(data: list[str]) -> None:
     """2,048 tokens at 8 a second are 256 s. Three replies of 30 s leave 60 of 150 s for 4 x 256 = 1,024 tokens."""
     one = rl(seven(data, *TWO, "rollout.episode_timeout_s=60"))
-    said = cut_off(one)
+    said = cuts_off(one)
     assert said is not None and "34 tokens a second" in said
-    assert cut_off(rl(seven(data, *TWO, "rollout.episode_timeout_s=256"))) is None
+    assert cuts_off(rl(seven(data, *TWO, "rollout.episode_timeout_s=256"))) is None
     keys = ["rollout.max_turn_tokens=256", "engine.max_model_len=2048", "rollout.episode_timeout_s=150"]
     turns = compose("quickstart", keys).stages[-1].config
-    said, world = cut_off(turns), make_world(turns.env)
+    said, world = cuts_off(turns), make_world(turns.env)
     assert (world.max_turns, world.reply_s) == (4, 30.0)
     assert said is not None and "17 tokens a second" in said
 

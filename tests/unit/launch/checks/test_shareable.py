@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from launch.checks.shareable import HIDDEN, Hider, known_secrets, shareable
+from launch.checks.shareable import HIDDEN, Hider, known_secrets, redact_arguments
 
 KEY = "Zk81-plain-value/x"  # of no known form: it is found because it is known
 
@@ -105,7 +105,7 @@ def test_a_known_value_is_taken_out_however_a_file_quotes_it(secret: str) -> Non
 )  # fmt: skip
 def test_a_name_says_that_its_value_is_secret(name: str) -> None:
     assert known_secrets([{name: "v1v1v1v1"}]) >= {"v1v1v1v1"}
-    assert shareable([f"--{name}=v1v1v1v1"]) == [f"--{name}={HIDDEN}"]
+    assert redact_arguments([f"--{name}=v1v1v1v1"]) == [f"--{name}={HIDDEN}"]
 
 
 @pytest.mark.parametrize(
@@ -118,4 +118,4 @@ def test_a_name_says_that_its_value_is_secret(name: str) -> None:
 )  # fmt: skip
 def test_a_name_of_no_secret_is_none(name: str) -> None:
     assert "v1v1v1v1" not in known_secrets([{name: "v1v1v1v1"}])
-    assert shareable([f"{name}=v1v1v1v1"]) == [f"{name}=v1v1v1v1"]
+    assert redact_arguments([f"{name}=v1v1v1v1"]) == [f"{name}=v1v1v1v1"]

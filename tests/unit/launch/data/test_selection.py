@@ -7,7 +7,7 @@ import random
 import pytest
 
 from launch.data.records import by_question
-from launch.data.selection import apart, apportion, draw_rows, shingles, without_near
+from launch.data.selection import apportion, draw_rows, drop_duplicates, drop_near_duplicates, shingles
 from launch.driver.observe.progress import Bar
 from rlsys.errors import BadInput
 
@@ -48,7 +48,7 @@ def test_a_stratified_draw_keeps_the_shares() -> None:
 
 def test_what_is_held_out_and_what_comes_twice_is_left_out_with_its_reason() -> None:
     rows = [{"question": text} for text in ("Who was it?", "who was IT", "When?", "Where?")]
-    kept, left = apart(rows, same=by_question, twin=by_question, held={"where": "eval/x.jsonl"})
+    kept, left = drop_duplicates(rows, same=by_question, twin=by_question, held={"where": "eval/x.jsonl"})
     assert names(kept) == ["Who was it?", "When?"]
     assert [(each.row["question"], each.why, each.of) for each in left] == [
         ("who was IT", "repeated", "this file"),
@@ -67,7 +67,9 @@ def test_nearly_the_same_words_are_found_by_minhash() -> None:
     other = "what is the highest mountain that nobody has climbed from its southern side in winter so far"
     rows = [{"question": text} for text in (near, other, other + " alone", "who", "who")]
     with Bar() as show:
-        kept, left = without_near(rows, text=by_question, held=[(words, "eval/x.jsonl")], threshold=0.7, show=show)
+        kept, left = drop_near_duplicates(
+            rows, text=by_question, held=[(words, "eval/x.jsonl")], threshold=0.7, show=show
+        )
     assert [(each.why, each.of) for each in left] == [
         ("near", "eval/x.jsonl"),
         ("near", "this file"),

@@ -12,7 +12,7 @@ from learners.algorithms.base import REFERENCE, moments
 from learners.algorithms.opd import OPDConfig
 from rlsys.batch import MicroBatch
 from rlsys.losses import kl_loss
-from rlsys.summaries import ever_lacks, never_has
+from rlsys.summaries import can_lack_signal, never_has_signal
 from tests import made
 
 MASK = (0, 0, 1, 1, 0, 1)
@@ -77,7 +77,7 @@ def test_of_samples_that_are_older_its_gradient_is_that_of_the_reverse_kl(versio
 
 def test_every_group_is_trained_whatever_its_rewards_are() -> None:
     algorithm = make_algorithm(OPDConfig())
-    assert algorithm.advantages([1.0, 1.0]) == [0.0, 0.0] and not ever_lacks(algorithm, 4)
-    assert not never_has(algorithm, 1) and REFERENCE in algorithm.needs
+    assert algorithm.advantages([1.0, 1.0]) == [0.0, 0.0] and not can_lack_signal(algorithm, 4)
+    assert not never_has_signal(algorithm, 1) and REFERENCE in algorithm.needs
     found = algorithm.advantages([0.5, math.nan])
     assert found is not None and found[0] == 0 and math.isnan(found[1])

@@ -20,7 +20,7 @@ from rlsys.system.device import (
     RoundingUnits,
     choose,
     describe_filled_keys,
-    hidden,
+    gpu_env,
     require_resolved,
     resolve,
     resolve_run,
@@ -49,7 +49,7 @@ def test_what_no_key_says_is_of_the_device() -> None:
     assert (cpu.block_size, gpu.block_size) == (32, None)  # vLLM's 128 on CPUs shares no short prompt
     assert (cpu.chunked_prefill, gpu.chunked_prefill) == (cpu.overlap_comm, gpu.overlap_comm) == (False, True)
     assert choose("auto", 0) is choose("cpu", 8) is cpu and choose("auto", 1) is choose("cuda", 0) is gpu
-    assert hidden(0) == {"CUDA_VISIBLE_DEVICES": ""} and hidden(0.5) == {}
+    assert gpu_env(0) == {"CUDA_VISIBLE_DEVICES": ""} and gpu_env(0.5) == {}
 
 
 def test_the_line_of_what_a_device_fills_in_names_what_the_recipe_leaves() -> None:

@@ -62,8 +62,8 @@ def test_a_folder_that_was_removed_and_made_anew_under_a_lock_is_not_that_lock(
 
 
 def test_room_says_what_is_missing_and_which_key_helps(tmp_path: Path) -> None:
-    assert memory.room(tmp_path, 1) == ""
-    said = memory.room(tmp_path, 10**18)
+    assert memory.describe_no_room(tmp_path, 1) == ""
+    said = memory.describe_no_room(tmp_path, 10**18)
     assert said.startswith(f"{tmp_path} has ") and "1000000000.0 GB" in said and "cluster.weights_dir" in said
-    said = memory.room(tmp_path / "missing", 1)
+    said = memory.describe_no_room(tmp_path / "missing", 1)
     assert "cannot lie there" in said and "cluster.weights_dir" in said

@@ -16,7 +16,7 @@ from envs.problems.blocks.execute import (
     execute,
     rule,
 )
-from envs.problems.blocks.generate import possible
+from envs.problems.blocks.generate import possible_actions
 from envs.problems.blocks.words import read_facts
 
 # Green on red; white alone.
@@ -82,7 +82,7 @@ def test_a_held_block_cannot_be_stacked_on_itself() -> None:
 
 
 def test_no_action_can_be_done_twice_in_a_row() -> None:
-    for action in possible(TOWER):
+    for action in possible_actions(TOWER):
         assert execute(TOWER, [action, action]).failed == 1
         assert set(rule(action).needs).isdisjoint(rule(action).begins)
 
@@ -91,7 +91,7 @@ def test_no_action_can_be_done_twice_in_a_row() -> None:
 def test_whatever_is_done_the_state_stays_one_of_the_world(choices: list[int]) -> None:
     now = TOWER
     for choice in choices:
-        actions = list(possible(now))
+        actions = list(possible_actions(now))
         now = apply(now, actions[choice % len(actions)])
         assert contradiction(now) == ()
 

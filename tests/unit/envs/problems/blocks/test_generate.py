@@ -4,7 +4,15 @@ import random
 from collections import deque
 
 from envs.problems.blocks.execute import HAND_EMPTY, Fact, Kind, State, apply, contradiction, solves, unmet_facts
-from envs.problems.blocks.generate import Instance, arrange, draw, generate, make_flawed, possible, shortest_plan
+from envs.problems.blocks.generate import (
+    Instance,
+    arrange,
+    draw,
+    generate,
+    make_flawed,
+    possible_actions,
+    shortest_plan,
+)
 from envs.tasks.splits import is_held_out
 from tests.refused import refused
 
@@ -18,7 +26,7 @@ def distance(start: State, goal: tuple[Fact, ...]) -> int:
         state, steps = queue.popleft()
         if not unmet_facts(state, goal):
             return steps
-        for action in possible(state):
+        for action in possible_actions(state):
             if (after := apply(state, action)) not in seen:
                 seen.add(after)
                 queue.append((after, steps + 1))
@@ -71,7 +79,7 @@ def test_every_four_block_state_is_reached() -> None:
     seen, queue = {arrange(LETTERS, random.Random(0))}, [arrange(LETTERS, random.Random(0))]
     while queue:
         state = queue.pop()
-        for action in possible(state):
+        for action in possible_actions(state):
             if (after := apply(state, action)) not in seen:
                 seen.add(after)
                 queue.append(after)

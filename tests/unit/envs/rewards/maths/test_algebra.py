@@ -5,7 +5,7 @@ from fractions import Fraction
 import pytest
 
 from envs.rewards.maths import algebra
-from envs.rewards.maths.algebra import is_same_statement, near
+from envs.rewards.maths.algebra import is_rounding, is_same_statement
 from envs.rewards.maths.compare import equivalent
 
 
@@ -59,10 +59,10 @@ def test_a_multiple_of_a_matrix_is_a_matrix() -> None:
 
 
 def test_a_rounded_number_is_within_half_a_place() -> None:
-    assert near(r"\sqrt{2}", Fraction("1.41"), Fraction("0.005"))
-    assert not near(r"\sqrt{2}", Fraction("1.42"), Fraction("0.005"))
-    assert near("x", Fraction(1), Fraction(1)) is near(r"\frac{", Fraction(1), Fraction(1)) is False
-    assert near(r"\sqrt{4}", Fraction("2.5"), Fraction("0.5")) is True  # on the bound
+    assert is_rounding(r"\sqrt{2}", Fraction("1.41"), Fraction("0.005"))
+    assert not is_rounding(r"\sqrt{2}", Fraction("1.42"), Fraction("0.005"))
+    assert is_rounding("x", Fraction(1), Fraction(1)) is is_rounding(r"\frac{", Fraction(1), Fraction(1)) is False
+    assert is_rounding(r"\sqrt{4}", Fraction("2.5"), Fraction("0.5")) is True  # on the bound
 
 
 def test_a_lack_of_memory_is_no_difference(monkeypatch: pytest.MonkeyPatch) -> None:

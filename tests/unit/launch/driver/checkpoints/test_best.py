@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from launch.driver.checkpoints.best import about, best_of, copy_best, forget_after, offer
+from launch.driver.checkpoints.best import best_of, copy_best, forget_after, keep_if_best, read_best
 from launch.driver.checkpoints.checkpoint import model_step
 from launch.driver.run.engines import find_checkpoint
 from rlsys.config.recipe import RecipeConfig
@@ -23,7 +23,7 @@ def offered(run: Path, step: int, value: float, number: str = "greedy/accuracy")
     saved(run, step)
     apart = copy_best(run, step)
     assert apart is not None
-    return offer(run, apart, number, value)
+    return keep_if_best(run, apart, number, value)
 
 
 def folders(run: Path) -> list[str]:
@@ -34,7 +34,7 @@ def test_the_highest_number_stays_and_only_its_model(tmp_path: Path) -> None:
     assert [offered(tmp_path, 10, 0.5), offered(tmp_path, 20, 0.7), offered(tmp_path, 30, 0.7)] == [True, True, False]
     assert folders(tmp_path) == ["best-step-000020"]
     best = best_of(tmp_path)
-    assert best is not None and about(best) == {"number": "greedy/accuracy", "value": 0.7, "step": 20}
+    assert best is not None and read_best(best) == {"number": "greedy/accuracy", "value": 0.7, "step": 20}
     assert sorted(path.name for path in best.iterdir()) == ["best.json", "driver.json", "hf"]
     assert (best / "hf" / "config.json").read_text() == '{"step": 20}'
     assert offered(tmp_path, 40, 0.1, "greedy/exact_match")  # by another number all begins anew
@@ -44,7 +44,7 @@ def test_a_checkpoint_that_is_removed_meanwhile_is_there_all_the_same(tmp_path: 
     saved(tmp_path, 10)
     apart = copy_best(tmp_path, 10)
     (tmp_path / "checkpoints" / "step-000010" / "hf" / "config.json").unlink()
-    assert apart is not None and offer(tmp_path, apart, "greedy/accuracy", 0.5)
+    assert apart is not None and keep_if_best(tmp_path, apart, "greedy/accuracy", 0.5)
     assert (tmp_path / "checkpoints" / "best-step-000010" / "hf" / "config.json").read_text() == '{"step": 10}'
     assert copy_best(tmp_path, 20) is None  # nothing was saved at that step
 

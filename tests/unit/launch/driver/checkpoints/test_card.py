@@ -13,7 +13,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from envs import make_world
 from launch.config.compose import compose
-from launch.driver.checkpoints.card import a_prompt, renew_results, write_about, write_card
+from launch.driver.checkpoints.card import example_prompt, renew_results, write_about, write_card
 from launch.driver.checkpoints.checkpoint import digests
 from learners.scratch import build
 from rlsys.config.model import ScratchModel
@@ -95,7 +95,7 @@ def test_a_renewed_card_has_the_new_numbers_and_else_what_it_said(tmp_path: Path
 def test_a_card_says_what_the_model_was_trained_on_and_how_well_it_did(tmp_path: Path) -> None:
     config, folder = compose("quickstart", SMALL), tmp_path / "step-000012" / "hf"
     folder.mkdir(parents=True)
-    stage, prompt = config.stages[-1], a_prompt(make_world(config.recipe.env))
+    stage, prompt = config.stages[-1], example_prompt(make_world(config.recipe.env))
     before = digests(folder.parent)
     write_card(folder, config, stage, 12, prompt, [ROW | {"greedy/passed_low": 0.1}])
     card = (folder / "README.md").read_text()
@@ -127,7 +127,7 @@ def test_a_world_that_cannot_tell_a_prompt_costs_no_checkpoint_and_no_stop_strin
     def failing() -> None:
         raise RuntimeError("no service here")
 
-    assert a_prompt(object()) == ([], None)  # type: ignore[arg-type]
+    assert example_prompt(object()) == ([], None)  # type: ignore[arg-type]
     env = SimpleNamespace(stop_strings=("</answer>",), first_messages=failing)
     world: Any = SimpleNamespace(tasks=lambda split: [1], env=lambda task: env)
-    assert a_prompt(world) == ([], ["</answer>"])
+    assert example_prompt(world) == ([], ["</answer>"])

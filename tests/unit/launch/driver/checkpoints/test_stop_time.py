@@ -10,9 +10,9 @@ from launch.driver.checkpoints.stop_time import (
     StopTime,
     advise_stop,
     describe_stop,
+    longest_stop_time,
     stop_deadline_s,
     stop_time,
-    time_stop,
 )
 from rlsys.system.device import DEVICES
 
@@ -45,7 +45,7 @@ def test_a_stop_is_a_row_a_copy_and_its_writing_and_gets_twice_as_long(model: st
 
 def test_a_small_model_has_half_a_minute() -> None:
     config = compose("quickstart", [])
-    found = time_stop(config, DEVICES["cpu"])
+    found = longest_stop_time(config, DEVICES["cpu"])
     assert found is not None and found.needed_s < 3
     assert stop_deadline_s(config, DEVICES["cpu"]) == LEAST_S and advise_stop(config, DEVICES["cpu"]) is None
 
@@ -73,7 +73,7 @@ def test_an_update_that_is_past_its_first_optimizer_step_is_finished_within_the_
     sizes = ["loop.groups_per_step=32", "loop.group_size=8", "engine.max_model_len=16384", "learner.ranks=5"]
 
     def rest(*overrides: str) -> float:
-        found = time_stop(compose("quickstart", [*sizes, *overrides]), DEVICES["cuda"])
+        found = longest_stop_time(compose("quickstart", [*sizes, *overrides]), DEVICES["cuda"])
         assert found is not None
         return found.rest_s
 

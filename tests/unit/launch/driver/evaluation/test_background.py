@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from launch.driver.checkpoints.best import about, best_of
+from launch.driver.checkpoints.best import best_of, read_best
 from launch.driver.evaluation.background import BackgroundEvaluation
 from launch.driver.run.session import closing_line
 from tests.fakes import BanditPool
@@ -134,7 +134,7 @@ def test_the_best_model_by_an_evaluation_is_kept(tmp_path: Path, capsys: pytest.
     values = {row["step"]: row["sampled/accuracy"] for row in driver.evaluations(tmp_path) if row["step"]}
     best = best_of(tmp_path / "run")
     first = min(step for step, value in values.items() if value == max(values.values()))
-    assert best is not None and about(best) == {
+    assert best is not None and read_best(best) == {
         "number": "sampled/accuracy",
         "value": pytest.approx(values[first]),
         "step": first,

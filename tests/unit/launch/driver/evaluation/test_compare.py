@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 
 from launch.cli import run
-from launch.driver.evaluation.against import Paired, against, pair_settings
-from launch.driver.evaluation.compare import ComparedSetting, cells, increases, lines
+from launch.driver.evaluation.against import Paired, compare_with_earlier, pair_settings
+from launch.driver.evaluation.compare import ComparedSetting, cells, comparison_lines, increases
 from launch.driver.evaluation.report import averages, steps_of
 from launch.run_dir.played import EvalResult, Number, Test, differ
 from launch.run_dir.significance import paired_test
@@ -53,7 +53,7 @@ def test_a_pooled_share_stands_for_its_set_and_is_tested_with_its_own_count() ->
     assert single.number is not None and whole.number is not None
     tasks = {"t:0": 1.0, "t:1": 0.0}  # whether all constraints of a task hold: not what the share is of
     both = {"a": replace(whole, tasks=tasks)}
-    found, paper = against(both, both)["a"], against(both, both, "paper")["a"]
+    found, paper = compare_with_earlier(both, both)["a"], compare_with_earlier(both, both, "paper")["a"]
     assert found.paired is None and "a share over all" in str(found.why_not) and paper.unpaired is not None
 
 
@@ -147,7 +147,7 @@ def test_another_way_of_evaluating_is_told_by_its_keys() -> None:
     assert "not known" in side_by_side([earlier], [of_tasks([1.0, 1.0], "2:b")])["1"].other_way
     assert side_by_side([earlier], [of_tasks([1.0, 1.0], "2:a")])["1"].other_way == ""
     settings = [ComparedSetting(name=name, seeds=[{"x": each}]) for name, each in (("zero", one), ("ours", other))]
-    said = "\n".join(lines(settings, 0.01, "paired"))
+    said = "\n".join(comparison_lines(settings, 0.01, "paired"))
     assert "warning: ours against the first, x: evaluated in another way: turns" in said
     assert "ours, x: on the 2 tasks of both +0.500" in said
 
@@ -155,7 +155,7 @@ def test_another_way_of_evaluating_is_told_by_its_keys() -> None:
 def test_an_unpaired_test_says_where_its_tasks_are_others() -> None:
     def said(ours: EvalResult, test: Test) -> str:
         settings = [ComparedSetting(name=name, seeds=[{"x": each}]) for name, each in (("two", two), ("ours", ours))]
-        return "\n".join(lines(settings, 0.01, test))
+        return "\n".join(comparison_lines(settings, 0.01, test))
 
     two = of_tasks([0.0, 1.0])
     assert "of 3 and 2 tasks 2 are in both" in said(of_tasks([0.0, 1.0, 1.0]), "paper")
@@ -213,7 +213,7 @@ def test_only_numbers_of_one_metric_are_compared() -> None:
     assert cells(settings[::-1])["zero"] == {}
     assert increases(settings[::-1])["zero"] == {"real/greedy": pytest.approx(1.0)}  # mean rewards, of both
     tasks = EvalResult(measure="accuracy", numbers=right.numbers, tasks={"a": 1.0}, group="real")
-    assert against({"x": rewarded(1.4)}, {"x": tasks})["x"].paired is None
+    assert compare_with_earlier({"x": rewarded(1.4)}, {"x": tasks})["x"].paired is None
 
 
 def test_names_of_a_foreign_result_cannot_drive_a_terminal(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -291,5 +291,5 @@ def test_the_table_says_what_its_signs_hold_for() -> None:
     one, other = of_tasks([1.0] * 20), of_tasks([0.0] * 20)
     single = [ComparedSetting(name="a", seeds=[{"x": one}]), ComparedSetting(name="b", seeds=[{"x": other}])]
     several = [ComparedSetting(name="a", seeds=[{"x": one}] * 2), ComparedSetting(name="b", seeds=[{"x": other}] * 2)]
-    assert "not for other training seeds" in "\n".join(lines(single, 0.05, "paired"))
-    assert "not for other" not in "\n".join(lines(several, 0.05, "paired"))
+    assert "not for other training seeds" in "\n".join(comparison_lines(single, 0.05, "paired"))
+    assert "not for other" not in "\n".join(comparison_lines(several, 0.05, "paired"))

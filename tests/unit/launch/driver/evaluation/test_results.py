@@ -10,12 +10,12 @@ import pytest
 
 from envs.rewards.answer import AnswerRewardConfig
 from envs.rewards.research import ResearchRewardConfig
-from launch.driver.evaluation.against import against, against_lines, read_earlier
+from launch.driver.evaluation.against import against_lines, compare_with_earlier, read_earlier
 from launch.driver.evaluation.report import (
+    combine_plays,
     describe_results,
     failure_lines,
     metric_lines,
-    of_several,
     papers_of,
     report,
     table,
@@ -275,8 +275,8 @@ def test_another_evaluation_is_compared_by_task_and_as_two_proportions(
     before = written(tmp_path, [episode(reward(float(task < 2)), task) for task in range(5)])  # 2 of 5
     after = result_of([episode(reward(float(task < 4)), task) for task in range(5)], played())  # 4 of 5
     assert before["greedy"].numbers["accuracy"].value == 0.4 and before["greedy"].tasks["t:0"] == 1.0
-    paper = against({"greedy": after.played}, before, "paper")["greedy"]
-    found = against({"greedy": after.played}, before)["greedy"]
+    paper = compare_with_earlier({"greedy": after.played}, before, "paper")["greedy"]
+    found = compare_with_earlier({"greedy": after.played}, before)["greedy"]
     assert paper.unpaired and found.paired and (paper.paired, found.unpaired) == (None, None)
     assert (found.ours, found.theirs, found.difference) == (0.8, 0.4, pytest.approx(0.4))
     # pooled 6 of 10: z = 0.4 / sqrt(0.24 * 2/5); paired differences 0 0 1 1 0: of 4 ways two gained or two lost
@@ -286,7 +286,7 @@ def test_another_evaluation_is_compared_by_task_and_as_two_proportions(
     assert line.startswith("against a.json: greedy 0.800, there 0.400; on the 5 tasks of both +0.400 (")
     assert line.endswith("McNemar p = 0.5")
     assert "two-proportion z-test p = 0.197" in against_lines({"greedy": paper}, "a.json")[0]
-    assert against({"other/greedy": after.played}, before) == {}
+    assert compare_with_earlier({"other/greedy": after.played}, before) == {}
     assert against_lines({}, "a.json") == ["against a.json: no play with a number in both"]
 
 
@@ -296,14 +296,14 @@ def test_tasks_are_the_same_where_they_ask_the_same(tmp_path: Path, monkeypatch:
     before = written(tmp_path, [episode(reward(float(task < 2)), task) for task in range(5)])
     again = [episode(reward(1.0), task) for task in range(3)]
     moved = [replace(each, task={**each.task, "task_id": f"other.jsonl:{each.sequence}"}) for each in again]
-    found = against({"greedy": result_of(moved, played()).played}, before)["greedy"]
+    found = compare_with_earlier({"greedy": result_of(moved, played()).played}, before)["greedy"]
     assert found.paired and (found.paired.tasks, found.paired.difference) == (3, pytest.approx(1 / 3))
     drawn = [replace(each, task={**each.task, "question": "another?"}) for each in again]
-    found = against({"greedy": result_of(drawn, played()).played}, before)["greedy"]
+    found = compare_with_earlier({"greedy": result_of(drawn, played()).played}, before)["greedy"]
     assert found.paired is None and found.why_not == "3 tasks of the same id ask something else, the first: t:0"
     assert found.why_not in against_lines({"greedy": found}, "a.json")[0]
     unknown = {"greedy": replace(before["greedy"], contents={})}  # of before there were contents: by their ids
-    paired = against({"greedy": result_of(drawn, played()).played}, unknown)["greedy"].paired
+    paired = compare_with_earlier({"greedy": result_of(drawn, played()).played}, unknown)["greedy"].paired
     assert paired is not None and paired.tasks == 3
 
 
@@ -336,11 +336,11 @@ def test_what_sets_say_together_stands_in_lines_and_in_the_json(monkeypatch: pyt
     whole = result_of([episode(reward(1.0), 0), episode(reward(0.0), 1)], played())
     steps = result_of([episode(reward(1.0), 2), episode(reward(1.0), 3)], played())
     ours = {"whole/greedy": replace(whole, group="g").played, "steps/greedy": steps.played}
-    lines, found = of_several(plays, ours)
+    lines, found = combine_plays(plays, ours)
     assert lines[0].startswith("steps/greedy: single steps of whole/greedy: steps and task right 1, steps alone 1,")
     assert lines[1] == "g/greedy  mean 0.500 over 1 sets"
     assert found["steps"]["steps/greedy"]["steps_alone"] == 1 and found["groups"]["g/greedy"]["increase"] is None
-    assert of_several({"whole/greedy": plays["whole/greedy"]}, {"whole/greedy": steps.played}) == ([], {})
+    assert combine_plays({"whole/greedy": plays["whole/greedy"]}, {"whole/greedy": steps.played}) == ([], {})
 
 
 @pytest.mark.parametrize(("text", "line"), [("{}", 'no "plays"'), ("[", "not JSON"), (None, "cannot be read")])

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import yaml
 
-from launch.checks.shareable import shareable
+from launch.checks.shareable import redact_arguments
 from launch.config.compose import compose, to_yaml
 from launch.driver.run.record import begin_record, data_files, digest_files, place_parts
 
@@ -100,7 +100,7 @@ def test_parts_by_node_the_drivers_first() -> None:
     ],
 )
 def test_commands_are_shown_as_typed_but_for_secrets_and_home_folders(typed: str, shown: str) -> None:
-    assert shareable([typed]) == [shown]
+    assert redact_arguments([typed]) == [shown]
 
 
 def test_no_name_of_this_machine_or_of_its_user_is_in_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -23,7 +23,7 @@ from launch.driver.run.session import closing_line, go_through, write_summary
 from launch.driver.run.tasks import Tasks
 from launch.driver.stages.train import train
 from rlsys.errors import BadInput, RunFailed, describe_error, last_line
-from rlsys.journal import ledger, read_journal, surviving
+from rlsys.journal import ledger, read_journal, surviving_rows
 from rlsys.seals import own_digest
 from rlsys.system.device import DEVICES, resolve_run
 from tests.bandit import bandit_run
@@ -113,7 +113,7 @@ def test_a_full_disk_is_one_line_with_its_file_and_leaves_a_summary(
     assert newest.name in ("step-000002", "step-000004")  # that of step 4 where its seal was written by then
     if room:
         assert (summary(run)["status"], summary(run)["reason"]) == ("failed", line)
-        assert ledger(surviving(read_journal(run.dir.journal))).problems == ()
+        assert ledger(surviving_rows(read_journal(run.dir.journal))).problems == ()
     else:
         assert not (run.dir.path / "summary.json").exists()
         assert f"no summary was written: {run.dir.journal}" in capsys.readouterr().out

@@ -29,7 +29,7 @@ from launch.driver.stages.train import has_trained_nothing, train
 from launch.run_dir.names import metrics_line
 from rlsys.batch import UpdateReport
 from rlsys.errors import BadInput, LearnerLost, RunFailed
-from rlsys.journal import Dispatched, HealthNote, Sealed, ledger, read_journal, surviving
+from rlsys.journal import Dispatched, HealthNote, Sealed, ledger, read_journal, surviving_rows
 from rlsys.system.device import DEVICES, resolve_run
 from tests.bandit import bandit_run
 from tests.fakes import BanditLearner, BanditPool
@@ -126,7 +126,7 @@ def test_the_driver_learns_within_the_staleness_bound_and_the_account_closes(tmp
     logged = rows(tmp_path)
     assert [row["step"] for row in logged] == list(range(1, 13))
     assert max(row["lag/max"] for row in logged if "lag/max" in row) <= 1
-    book = ledger(surviving(read_journal(tmp_path / "run" / "journal.jsonl")))
+    book = ledger(surviving_rows(read_journal(tmp_path / "run" / "journal.jsonl")))
     assert (book.dispatched, book.in_flight, book.problems) == (48, 0, ())
     assert book.trained + book.filtered == 48
     assert outcome.summary["prompts"]["dispatched"] == 48
@@ -149,7 +149,7 @@ def test_a_stopped_run_resumes_without_losing_or_repeating_a_prompt(tmp_path: Pa
     assert play(tmp_path).error is None
     journal = read_journal(tmp_path / "run" / "journal.jsonl")
     assert {row.lineage for row in journal} == {0, 1, 2, 3}
-    book = ledger(surviving(journal))
+    book = ledger(surviving_rows(journal))
     assert (book.dispatched, book.in_flight, book.problems) == (48, 0, ())
     assert [row["step"] for row in rows(tmp_path)] == list(range(1, 13))
 
@@ -176,7 +176,7 @@ def test_a_learner_that_dies_comes_back_from_its_checkpoint_and_the_account_clos
     published = [version for version in outcome.pool.published if version > 0]
     assert all(a < b for a, b in zip(published, published[1:], strict=False))
     journal = read_journal(tmp_path / "run" / "journal.jsonl")
-    book = ledger(surviving(journal))
+    book = ledger(surviving_rows(journal))
     assert (book.dispatched, book.in_flight, book.problems) == (48, 0, ())
     noted = [row.says for row in journal if isinstance(row, HealthNote) and "a rank died" in row.says]
     died_in = ["learner in export", "learner in update", "learner in write", "learner in write"]
@@ -276,7 +276,7 @@ def test_a_stop_in_an_update_leaves_it_and_its_groups_are_trained_once_by_the_ne
     logits = json.loads((newest / "hf" / "logits.json").read_text())
     assert logits == outcome.run.learner.logits.tolist()  # type: ignore[attr-defined]
     assert play(tmp_path).error is None
-    book = ledger(surviving(read_journal(tmp_path / "run" / "journal.jsonl")))
+    book = ledger(surviving_rows(read_journal(tmp_path / "run" / "journal.jsonl")))
     assert (book.dispatched, book.in_flight, book.problems) == (48, 0, ())
     assert [row["step"] for row in rows(tmp_path)] == list(range(1, 13))
 
@@ -388,7 +388,7 @@ def test_a_kill_in_the_final_evaluation_repeats_no_step(tmp_path: Path, monkeypa
     assert again.run.learner.updates == 0  # type: ignore[attr-defined]
     assert again.run.state.eval_after
     assert [row["step"] for row in rows(tmp_path)] == list(range(1, 6))
-    assert ledger(surviving(read_journal(tmp_path / "run" / "journal.jsonl"))).problems == ()
+    assert ledger(surviving_rows(read_journal(tmp_path / "run" / "journal.jsonl"))).problems == ()
     assert play(tmp_path, stages=stages).run.state.stage_index == 1  # its end was saved too
 
 
@@ -408,7 +408,7 @@ def test_stops_at_any_moment_lose_and_repeat_nothing(tmp_path: Path, seed: int) 
             break
         assert isinstance(outcome.error, StopRequested)
     assert outcome.error is None, "it never came to its end"
-    book = ledger(surviving(read_journal(tmp_path / "run" / "journal.jsonl")))
+    book = ledger(surviving_rows(read_journal(tmp_path / "run" / "journal.jsonl")))
     assert (book.dispatched, book.in_flight, book.problems) == (48, 0, ())
     assert [row["step"] for row in rows(tmp_path)] == list(range(1, 13))
 
@@ -428,7 +428,7 @@ def test_a_curriculum_goes_on_where_it_stopped(tmp_path: Path, seed: int) -> Non
     """Each sequence keeps its task, whenever the run is stopped, and what was learned of the levels is kept."""
     stages = "stages: [{name: rl, kind: rl, steps: 12, curriculum: {name: difficulty}}]\n"
     outcome = play_with_stops(tmp_path, stages, seed)
-    journal = surviving(read_journal(tmp_path / "run" / "journal.jsonl"))
+    journal = surviving_rows(read_journal(tmp_path / "run" / "journal.jsonl"))
     assert ledger(journal).problems == ()
     drawn = [row for row in journal if isinstance(row, Dispatched)]
     assert {row.level for row in drawn} <= {"1", "2", "3"}
@@ -443,7 +443,7 @@ def test_groups_without_signal_give_their_places_away_and_the_account_closes(tmp
     """Whenever it is stopped: every step has its groups, and none of the others is lost or counted twice."""
     stages = "stages: [{name: rl, kind: rl, steps: 12, loop: {oversample: 2.5}}]\n"
     play_with_stops(tmp_path, stages, seed)
-    book = ledger(surviving(read_journal(tmp_path / "run" / "journal.jsonl")))
+    book = ledger(surviving_rows(read_journal(tmp_path / "run" / "journal.jsonl")))
     assert (book.in_flight, book.problems) == (0, ())
     assert book.dispatched > 48
     found = rows(tmp_path)
@@ -452,13 +452,13 @@ def test_groups_without_signal_give_their_places_away_and_the_account_closes(tmp
     (tmp_path / "run" / "config.yaml").write_text((tmp_path / "recipe.yaml").read_text())
     more = play(tmp_path, stages=stages.replace("12", "13"), extended=True)
     assert more.error is None
-    assert ledger(surviving(read_journal(tmp_path / "run" / "journal.jsonl"))).problems == ()
+    assert ledger(surviving_rows(read_journal(tmp_path / "run" / "journal.jsonl"))).problems == ()
 
 
 def test_more_steps_continue_a_finished_stage(tmp_path: Path) -> None:
     play(tmp_path, steps=4, on_row=lambda run, row: run.tasks.stop.set() if row["step"] == 2 else None)
     assert play(tmp_path, steps=6).error is None
-    assert ledger(surviving(read_journal(tmp_path / "run" / "journal.jsonl"))).dispatched == 24
+    assert ledger(surviving_rows(read_journal(tmp_path / "run" / "journal.jsonl"))).dispatched == 24
 
 
 def test_a_finished_run_goes_on_with_more_steps(tmp_path: Path) -> None:
@@ -467,7 +467,7 @@ def test_a_finished_run_goes_on_with_more_steps(tmp_path: Path) -> None:
     assert play(tmp_path, steps=6).run.state.step == 4  # as a checkpoint says it
     assert with_more_steps(["seed=1", "stages.rl.steps=+3"], str(tmp_path / "run")) == ["seed=1", "stages.rl.steps=7"]
     assert play(tmp_path, steps=7, extended=True).run.state.step == 7
-    book = ledger(surviving(read_journal(tmp_path / "run" / "journal.jsonl")))
+    book = ledger(surviving_rows(read_journal(tmp_path / "run" / "journal.jsonl")))
     assert (book.dispatched, book.in_flight, book.problems) == (7 * 4, 0, ())
     assert [row["stage_step"] for row in rows(tmp_path)] == list(range(1, 8))
     folder = tmp_path / "run"
@@ -481,7 +481,7 @@ def test_a_finished_run_goes_on_with_more_steps(tmp_path: Path) -> None:
     checkpoint.close()  # killed here: the same command again adds nothing, and nothing is skipped
     assert with_more_steps(["stages.0.steps=+3"], str(folder)) == ["stages.0.steps=10"]
     assert play(tmp_path, steps=10).run.state.step == 10
-    assert ledger(surviving(read_journal(folder / "journal.jsonl"))).dispatched == 10 * 4
+    assert ledger(surviving_rows(read_journal(folder / "journal.jsonl"))).dispatched == 10 * 4
 
 
 @pytest.mark.parametrize(
@@ -506,7 +506,7 @@ def test_failures_are_left_out_and_counted(tmp_path: Path) -> None:
     failing = BanditPool(fail=lambda ticket: ticket.sequence % 8 == 3)
     outcome = play(tmp_path, pool=failing)
     assert outcome.error is None
-    book = ledger(surviving(read_journal(tmp_path / "run" / "journal.jsonl")))
+    book = ledger(surviving_rows(read_journal(tmp_path / "run" / "journal.jsonl")))
     assert (book.failed, book.dispatched) == (6, 48)
     assert sum(row["failures/infra"] for row in rows(tmp_path)) == 24
     assert outcome.run.state.failures == {"infra": 24, "timeout": 0, "data": 0, "retried": 0}
@@ -557,7 +557,7 @@ def test_a_share_of_the_episodes_is_written_and_the_rest_is_counted(tmp_path: Pa
 def test_groups_that_are_lost_with_their_node_are_played_again_and_trained_once(tmp_path: Path) -> None:
     outcome = play(tmp_path, steps=6, losing={2, 3, 9, 17})
     assert outcome.error is None
-    book = ledger(surviving(read_journal(tmp_path / "run" / "journal.jsonl")))
+    book = ledger(surviving_rows(read_journal(tmp_path / "run" / "journal.jsonl")))
     assert (book.dispatched, book.in_flight, book.problems) == (24, 0, ())
     again = [
         row for row in read_journal(tmp_path / "run" / "journal.jsonl") if isinstance(row, Dispatched) and row.attempt
@@ -591,7 +591,7 @@ def test_no_token_past_its_lag_is_trained(tmp_path: Path, monkeypatch: pytest.Mo
     logged = rows(tmp_path)
     assert max(row["lag/max"] for row in logged) > 1 == max(lags)
     assert sum(row["tokens/stale"] for row in logged) > 0
-    book = ledger(surviving(read_journal(tmp_path / "run" / "journal.jsonl")))
+    book = ledger(surviving_rows(read_journal(tmp_path / "run" / "journal.jsonl")))
     assert (book.dispatched, book.in_flight, book.failed, book.problems) == (48, 0, 0, ())
 
 
@@ -731,7 +731,9 @@ def test_what_is_wrong_is_said_once_and_kept(tmp_path: Path, capsys: pytest.Capt
     silent, easy = outcome.summary["health"]
     assert (silent["what"], silent["stage"], silent["steps"], silent["of"]) == ("silent", "rl", 30, 30)
     assert easy["what"] == "untrained" and "every episode solved its task; give harder tasks" in easy["says"]
-    noted = [row for row in surviving(read_journal(tmp_path / "run" / "journal.jsonl")) if isinstance(row, HealthNote)]
+    noted = [
+        row for row in surviving_rows(read_journal(tmp_path / "run" / "journal.jsonl")) if isinstance(row, HealthNote)
+    ]
     assert [row.step for row in noted][0] == 3 and noted[-1].says.endswith(easy["says"])
 
 

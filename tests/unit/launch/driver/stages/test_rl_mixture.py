@@ -17,7 +17,7 @@ from launch.driver.stages.addresses import addresses_of
 from launch.driver.stages.train import arithmetic, check
 from rlsys.config.envs import env_of
 from rlsys.errors import BadInput
-from rlsys.journal import Dispatched, ledger, read_journal, surviving
+from rlsys.journal import Dispatched, ledger, read_journal, surviving_rows
 from rlsys.rollout import RolloutPlan
 from rlsys.types import Group, Ticket
 from tests.fakes import BanditPool
@@ -103,13 +103,13 @@ def test_a_resumed_run_draws_what_it_would_have_drawn(tmp_path: Path) -> None:
     assert test_rl.play(tmp_path / "stopped", steps=6).error is None
     for row in (each for each in journal(tmp_path / "stopped") if isinstance(each, Dispatched)):
         assert env_of(row.task) == ("sums", "calculator", "sums")[row.sequence % 3]
-    book = ledger(surviving(journal(tmp_path / "stopped")))
+    book = ledger(surviving_rows(journal(tmp_path / "stopped")))
     assert (book.dispatched, book.in_flight, book.problems) == (36, 0, ())
 
     test_rl.play(tmp_path / "through", steps=6)
     drawn: list[dict[int, str]] = []
     for run in ("stopped", "through"):
-        rows = [each for each in surviving(journal(tmp_path / run)) if isinstance(each, Dispatched)]
+        rows = [each for each in surviving_rows(journal(tmp_path / run)) if isinstance(each, Dispatched)]
         drawn.append({each.sequence: each.task for each in rows if env_of(each.task) == "sums"})
     assert drawn[0] == drawn[1] and len(drawn[0]) == 24
 

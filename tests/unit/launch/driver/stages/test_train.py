@@ -10,7 +10,7 @@ from launch.checks.teachers import served_to
 from launch.cli import run as rlsys
 from launch.config.compose import compose
 from launch.driver.run import wire
-from launch.driver.stages.base import trained_on_engines
+from launch.driver.stages.base import recipes_with_rollouts
 from launch.driver.stages.train import gpus_of_services, services_of
 from learners.scratch import build
 from rlsys.config.model import ScratchModel
@@ -26,7 +26,7 @@ def test_every_stage_that_learns_from_what_engines_play_may_have_its_reference_s
     config = compose(recipe, keys)
     assert "reference" in [need.name for need in services_of(config, DEVICES["cpu"])]
     assert gpus_of_services(config) == 2
-    assert "reference" in wire.services([], trained_on_engines(config)).addresses
+    assert "reference" in wire.services([], recipes_with_rollouts(config)).addresses
 
 
 TWO_STAGES = """
@@ -50,11 +50,11 @@ def test_stages_that_want_different_references_are_refused_before_anything_start
     with refused(key.partition("=")[0]):
         services_of(config, DEVICES["cpu"])
     with refused(key.partition("=")[0]):
-        wire.services([], trained_on_engines(config))
+        wire.services([], recipes_with_rollouts(config))
     loaded = compose(
         str(recipe), [f"stages.b.{key.replace('_gpus=4', '=/another')}", "stages.b.learner.serve_reference=false"]
     )
-    assert served_to(trained_on_engines(loaded)) == loaded.stages[0].config
+    assert served_to(recipes_with_rollouts(loaded)) == loaded.stages[0].config
 
 
 def test_a_served_teacher_that_cannot_answer_is_found_by_a_dry_run(

@@ -25,8 +25,8 @@ from launch.tools.audit.properties import audit
 from launch.tools.audit.property import Property
 from rlsys.errors import RunFailed
 from rlsys.files import REMOVED
-from rlsys.journal import Journal, ledger, read_journal, surviving
-from rlsys.seals import chained, digest_of, links, with_own_digest
+from rlsys.journal import Journal, ledger, read_journal, surviving_rows
+from rlsys.seals import append_chain_digest, digest_of, links, with_own_digest
 from tests.made import records
 from tests.paths import ROOT
 from tests.run_directory import seal_again
@@ -75,7 +75,7 @@ def test_a_run_that_was_stopped_and_lost_groups_is_clean(done: Path, capsys: pyt
     found = json.loads(capsys.readouterr().out)
     assert found["holds"] and not any(each["offenders"] for each in found["properties"].values())
     lineages = {row.lineage for row in read_journal(done / "journal.jsonl")}
-    assert len(lineages) == 3 and ledger(surviving(read_journal(done / "journal.jsonl"))).dispatched == 48
+    assert len(lineages) == 3 and ledger(surviving_rows(read_journal(done / "journal.jsonl"))).dispatched == 48
 
 
 def sealed_files(run: Path) -> Iterator[Path]:
@@ -328,7 +328,7 @@ def test_a_prompt_that_was_lost_or_exchanged_is_found_in_a_journal_that_was_chai
     """As a program would leave it that does not account for a prompt, and makes no mistake with its digests."""
     path = copied / "journal.jsonl"
     rows = records(path)
-    kept = surviving(read_journal(path))
+    kept = surviving_rows(read_journal(path))
     last = max(at for at, row in enumerate(rows) if row["event"] == event and row["lineage"] == kept[-1].lineage)
     rows[last : last + 1] = [] if change is None else [rows[last] | change]
     chain_again(path, rows)
@@ -340,7 +340,9 @@ def chain_again(path: Path, rows: list[dict[str, Any]]) -> None:
     chain = ""
     with path.open("w") as file:
         for row in rows:
-            line, chain = chained(json.dumps({key: value for key, value in row.items() if key != "chain"}), chain)
+            line, chain = append_chain_digest(
+                json.dumps({key: value for key, value in row.items() if key != "chain"}), chain
+            )
             file.write(line + "\n")
 
 

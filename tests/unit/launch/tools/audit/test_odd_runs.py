@@ -15,7 +15,7 @@ from launch.config.compose import to_yaml
 from launch.driver.run.run import Run
 from rlsys.batch import UpdateReport
 from rlsys.errors import LearnerLost
-from rlsys.journal import Finished, read_journal, surviving
+from rlsys.journal import Finished, read_journal, surviving_rows
 from rlsys.metrics import Sum
 from rlsys.types import Failure, FailureKind
 from tests.fakes import BanditLearner, BanditPool
@@ -49,7 +49,7 @@ def leave(outcome: Outcome) -> Path:
 
 def late_outcomes(run: Path) -> list[Finished]:
     """Those of a process that did not take their step."""
-    found = [row for row in surviving(read_journal(run / "journal.jsonl")) if isinstance(row, Finished)]
+    found = [row for row in surviving_rows(read_journal(run / "journal.jsonl")) if isinstance(row, Finished)]
     first: dict[int, int] = {}
     return [row for row in found if first.setdefault(row.step, row.lineage) != row.lineage]
 

@@ -13,7 +13,7 @@ from envs import REWARDS, make_reward
 from envs.protocols import Inline
 from envs.protocols.icrl import INFORMATION
 from envs.protocols.research import RESULT
-from envs.rewards.asks import asks, resolve_requests
+from envs.rewards.asks import needs_awaiting, resolve_requests
 from envs.rewards.transcript import split_inline
 from launch.tools.score.scorer import outcome
 from rlsys.choices import choose
@@ -124,10 +124,12 @@ def test_only_what_needs_algebra_asks_and_the_graders_verdict_counts() -> None:
         task = {"answers": ["\\sqrt{8}"]}
         return read_line(line(task=task, response=f"\\boxed{{{answer}}}", num_tokens=0, **fields), None)
 
-    assert not asks(reward, read("\\sqrt{8}")) and not asks(reward, read("2\\sqrt{2}", correct=False))
-    assert not asks(reward_of("research"), read("2\\sqrt{2}"))
+    assert not needs_awaiting(reward, read("\\sqrt{8}")) and not needs_awaiting(
+        reward, read("2\\sqrt{2}", correct=False)
+    )
+    assert not needs_awaiting(reward_of("research"), read("2\\sqrt{2}"))
     open_one = read("2\\sqrt{2}")
-    assert asks(reward, open_one)
+    assert needs_awaiting(reward, open_one)
     for verdict, value in ((True, 2.0), (False, -10.0)):
         result = outcome(reward, asyncio.run(resolve_requests(reward, open_one, Says(verdict), nobody)))
         assert isinstance(result, Reward) and result.value == value
