@@ -67,7 +67,7 @@ def _mean_of_all(costs: list[float | None]) -> float | None:
     return statistics.mean(reached) if len(reached) == len(costs) else None
 
 
-def ratio(by_seed: study.Found, name: str, target: float, cost: str) -> str | None:
+def ratio(by_seed: study.ArmsBySeed, name: str, target: float, cost: str) -> str | None:
     """To `uniform` of the same seed: the geometric mean, with its 95 % interval over seeds. None: a run never did."""
     logs = []
     for arms in by_seed.values():
@@ -81,7 +81,7 @@ def ratio(by_seed: study.Found, name: str, target: float, cost: str) -> str | No
     return f"{math.exp(mean.mean):.2f} ({math.exp(mean.low):.2f} to {math.exp(mean.high):.2f})"
 
 
-def tell(report: Report, by_seed: study.Found) -> None:
+def tell(report: Report, by_seed: study.ArmsBySeed) -> None:
     costs = ["steps", *COSTS]
     report.head("at the end", "accuracy", SIGNAL, *costs)
     for name in RUNS:
@@ -96,7 +96,7 @@ def tell(report: Report, by_seed: study.Found) -> None:
             report.row(name, *means, *ratios)
 
 
-def draw(by_seed: study.Found, path: Path) -> None:
+def draw(by_seed: study.ArmsBySeed, path: Path) -> None:
     """What each setting costs until the target is reached: a dot for each seed, a line at their mean."""
     target = TARGETS[-1]
     note = f"dots: {len(by_seed)} seeds; line: their mean; sampled answers"

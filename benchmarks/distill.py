@@ -70,7 +70,7 @@ def measured(folder: Path) -> dict[str, float]:
     return {"accuracy": accuracy["sampled/accuracy"], "divergence": -step["advantage/mean"]}
 
 
-def tell(report: Report, by_seed: study.Found) -> None:
+def tell(report: Report, by_seed: study.ArmsBySeed) -> None:
     report.head("the student, after", "accuracy", "reverse KL from the teacher (nats per token)")
     for name in ARMS:
         report.row(name, *(spread([arms[name][key] for arms in by_seed.values()]) for key in MEASURES))
@@ -80,11 +80,11 @@ def tell(report: Report, by_seed: study.Found) -> None:
         report.row(name, *(_less(by_seed, name, key) for key in MEASURES))
 
 
-def _less(by_seed: study.Found, name: str, key: str) -> str:
+def _less(by_seed: study.ArmsBySeed, name: str, key: str) -> str:
     return study.paired(by_seed, lambda arms: arms["opd"][key] - arms[name][key])
 
 
-def draw(by_seed: study.Found, path: Path) -> None:
+def draw(by_seed: study.ArmsBySeed, path: Path) -> None:
     """Each way of learning: a dot for each seed."""
     note = f"dots: {len(by_seed)} seeds; dashed: the teachers' mean"
     with study.picture(path, "A policy taught by what reinforcement made of it", note) as grid:

@@ -34,7 +34,7 @@ from report import Report, parser
 from study import (
     ROOT,
     Arms,
-    Found,
+    ArmsBySeed,
     Prediction,
     add_options,
     collect,
@@ -208,7 +208,7 @@ def interval(share: float, count: int) -> str:
     return f"{share:.3f} [{middle - half:.3f}, {middle + half:.3f}]"
 
 
-def tell(report: Report, by_seed: Found, size: Size) -> None:
+def tell(report: Report, by_seed: ArmsBySeed, size: Size) -> None:
     for arms in by_seed.values():
         tell_runs(report, arms, size)
         tell_roles(report, arms["faults"])
@@ -272,7 +272,7 @@ def tell_reuse(report: Report, arms: Arms) -> None:
     report.row("the engine is slow", *simulated(update_s=0.4, tokens=60, seats=64))
 
 
-def draw(by_seed: Found, path: Path) -> None:
+def draw(by_seed: ArmsBySeed, path: Path) -> None:
     arms = next(iter(by_seed.values()))
     rates = rates_of(arms)
     with picture(path, "What faults cost", "quickstart, rl stage, two cores; faults over all roles") as (left, right):

@@ -17,7 +17,7 @@ from pathlib import Path
 
 import study
 from report import Report
-from study import ROOT, Arms, Found, Prediction, spread
+from study import ROOT, Arms, ArmsBySeed, Prediction, spread
 
 from launch.tools.analysis.draw import COLOURS, DARK
 
@@ -116,7 +116,7 @@ def play_arms(
     return by_arm
 
 
-def tell(report: Report, by_seed: Found, extra_columns: tuple[str, ...] = (NO, LARGER)) -> None:
+def tell(report: Report, by_seed: ArmsBySeed, extra_columns: tuple[str, ...] = (NO, LARGER)) -> None:
     """Means over the seeds, with the smallest and the largest; then differences, and what was predicted.
 
     extra_columns: columns after those that are always there.
@@ -136,7 +136,7 @@ def difference(a: str, b: str, number: str, arms: Arms) -> float:
     return after(arms, a, number) - after(arms, b, number)
 
 
-def draw(by_seed: Found, path: Path, title: str = "What a reward for each step changes") -> None:
+def draw(by_seed: ArmsBySeed, path: Path, title: str = "What a reward for each step changes") -> None:
     note = f"sampled answers; bars: means of {len(by_seed)} seeds; dots: each of them"
     with study.picture(path, title, note, columns=len(DIFFERENCES), sharey=True) as grid:
         for axis, number in zip(grid, DIFFERENCES, strict=True):

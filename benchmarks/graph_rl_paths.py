@@ -17,7 +17,7 @@ import graph_rl
 import study
 from graph_rl import FIRST
 from report import Report
-from study import ROOT, Arms, Found, Prediction
+from study import ROOT, Arms, ArmsBySeed, Prediction
 
 RESULTS = ROOT / "docs" / "graph_rl_paths.json"
 GRPO, DPO = "graph_rl/ablations/tiny-paths", "graph_rl/ablations/tiny-paths-dpo"
@@ -73,7 +73,7 @@ def play_seed(seed: int, runs: Path) -> Arms:
     return graph_rl.play_arms(ARMS, TAUGHT, numbers, seed, runs)
 
 
-def tell(report: Report, by_seed: Found) -> None:
+def tell(report: Report, by_seed: ArmsBySeed) -> None:
     graph_rl.tell(report, by_seed, (SILENT,))
 
 

@@ -101,7 +101,7 @@ def play_seed(seed: int, runs: Path) -> study.Arms:
     return arms | {"taught": gate(runs / f"{seed}-{FADING}")}
 
 
-def tell(report: Report, by_seed: study.Found) -> None:
+def tell(report: Report, by_seed: study.ArmsBySeed) -> None:
     """Means over the seeds, with the smallest and the largest, and the mean of the differences with its interval."""
     taught = [arms["taught"] for arms in by_seed.values()]
     report.head("taught, three examples in the prompt", "searched", GATE)
@@ -118,11 +118,11 @@ def tell(report: Report, by_seed: study.Found) -> None:
         report.row(f"{RUNS[FADING]}, less {RUNS[baseline]}", *differences, None)
 
 
-def _less(by_seed: study.Found, baseline: str, kind: str) -> str:
+def _less(by_seed: study.ArmsBySeed, baseline: str, kind: str) -> str:
     return study.paired(by_seed, lambda arms: arms[FADING]["end"][kind] - arms[baseline]["end"][kind])
 
 
-def draw(by_seed: study.Found, path: Path) -> None:
+def draw(by_seed: study.ArmsBySeed, path: Path) -> None:
     title = "Searches, with examples that fade and without any"
     note = f"thin lines: {len(by_seed)} seeds; thick line: their mean; sampled episodes of each training step"
     with study.picture(path, title, note, columns=len(RUNS), sharey=True) as grid:

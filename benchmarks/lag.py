@@ -130,7 +130,7 @@ def play_seed(seed: int, runs: Path) -> study.Arms:
     return arms
 
 
-def tell(report: Report, by_seed: study.Found) -> None:
+def tell(report: Report, by_seed: study.ArmsBySeed) -> None:
     columns = ("accuracy after all steps", "after as many seconds", "seconds of a step", "to lag 0", "largest lag")
     report.head("miniature, loop.max_policy_lag", *columns)
     for name in MINIATURES:
@@ -151,7 +151,7 @@ def change(arms: study.Arms, *, take: Any, name: str, lag: int) -> float:
     return float(take(arms, name, lag) - take(arms, name, 0))
 
 
-def draw(by_seed: study.Found, path: Path) -> None:
+def draw(by_seed: study.ArmsBySeed, path: Path) -> None:
     note = f"{len(by_seed)} seeds, a thin line each, and their mean; held-out accuracy of sampled answers"
     with study.picture(path, "Quality under lag, by steps and by time", note, columns=4, sharey=True) as grid:
         for place, (name, at) in enumerate((name, at) for name in MINIATURES for at in ("steps", "seconds")):

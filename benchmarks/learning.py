@@ -74,7 +74,7 @@ def play_seed(seed: int, runs: Path) -> study.Arms:
     return arms
 
 
-def tell(report: Report, by_seed: study.Found) -> None:
+def tell(report: Report, by_seed: study.ArmsBySeed) -> None:
     report.head("seed-algorithm", "sampled before", "sampled after", "greedy before", "greedy after", "seconds")
     for seed, arms in by_seed.items():
         for name, arm in arms.items():

@@ -164,7 +164,7 @@ DIFFERENCES: dict[str, Callable[[Arms], float]] = {  # paired by seed
 }
 
 
-def tell(report: Report, by_seed: study.Found) -> None:
+def tell(report: Report, by_seed: study.ArmsBySeed) -> None:
     """Means over the seeds, with the smallest and the largest; then differences of two arms of the same seed."""
     tell_rewards(report, by_seed)
     report.head("starts: accuracy", "before rl", "after", "gain", "tokens before", "after")
@@ -178,7 +178,7 @@ def tell(report: Report, by_seed: study.Found) -> None:
         report.row(name, paired(by_seed, difference))
 
 
-def tell_rewards(report: Report, by_seed: study.Found) -> None:
+def tell_rewards(report: Report, by_seed: study.ArmsBySeed) -> None:
     steps = [point["step"] for point in next(iter(by_seed.values()))[FIRST]["curve"]]
     spans = [f"{low + 1}-{high}" for low, high in pairwise(steps)]
     report.head("rewards: accuracy", *(f"after {step} steps" for step in steps))
@@ -194,7 +194,7 @@ def tell_rewards(report: Report, by_seed: study.Found) -> None:
             )
 
 
-def draw(by_seed: study.Found, path: Path) -> None:
+def draw(by_seed: study.ArmsBySeed, path: Path) -> None:
     note = f"lines: means of {len(by_seed)} seeds; dots: each of them; held-out sums, sampled answers"
     with study.picture(path, "Long CoT in miniature", note, columns=3) as (cut, accuracy, starts):
         draw_rewards(cut, accuracy, by_seed)
@@ -206,7 +206,7 @@ def draw(by_seed: study.Found, path: Path) -> None:
         starts.set_ylim(0, 1)
 
 
-def draw_rewards(cut: Any, accuracy: Any, by_seed: study.Found) -> None:
+def draw_rewards(cut: Any, accuracy: Any, by_seed: study.ArmsBySeed) -> None:
     """Two pairs of axes: what was cut off, and how much was right."""
     for name, colour in zip(REWARDS, COLOURS, strict=False):
         arms = [seed_arms[name] for seed_arms in by_seed.values()]

@@ -18,7 +18,7 @@ import long_cot
 import study
 from long_cot import FIRST, after, last
 from report import Report
-from study import ROOT, Arms, Found, Prediction, paired
+from study import ROOT, Arms, ArmsBySeed, Prediction, paired
 
 RESULTS = ROOT / "docs" / "long_cot_rechecks.json"
 TEACHING = ["env.demo_error_rate=0.2", "env.demo_recheck_rate=0.4", "env.demo_doubt_rate=0.1"]
@@ -57,7 +57,7 @@ def _less(arms: Arms, first: str, second: str) -> float:
     return after(arms[first]) - after(arms[second])
 
 
-def tell(report: Report, by_seed: Found) -> None:
+def tell(report: Report, by_seed: ArmsBySeed) -> None:
     long_cot.tell_rewards(report, by_seed)
     report.head("difference over the seeds, after 40 steps", "with its 95 % interval")
     for first, second in (("cosine", "classic"), (FIRST, "cosine"), (FIRST, "classic")):
@@ -65,7 +65,7 @@ def tell(report: Report, by_seed: Found) -> None:
         report.row(f"accuracy, {first} - {second}", difference)
 
 
-def draw(by_seed: Found, path: Path) -> None:
+def draw(by_seed: ArmsBySeed, path: Path) -> None:
     note = f"lines: means of {len(by_seed)} seeds; dots: each of them; held-out sums, sampled answers"
     with study.picture(path, "Long CoT in miniature, where rechecks help", note) as (cut, accuracy):
         long_cot.draw_rewards(cut, accuracy, by_seed)

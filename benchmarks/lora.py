@@ -59,7 +59,7 @@ def play_seed(seed: int, runs: Path) -> study.Arms:
     return {name: measure(folder) for name, folder in study.train_from_taught(seed, runs, RUNS, changes)}
 
 
-def tell(report: Report, by_seed: study.Found) -> None:
+def tell(report: Report, by_seed: study.ArmsBySeed) -> None:
     report.head("trained", "accuracy before", "at the end", "bytes of a version", "of a checkpoint", "seconds")
     for name in RUNS:
         runs = [arms[name] for arms in by_seed.values()]
@@ -70,7 +70,7 @@ def tell(report: Report, by_seed: study.Found) -> None:
     report.row("difference", study.paired(by_seed, lambda arms: end(arms, USUAL) - end(arms, WHOLE)))
 
 
-def draw(by_seed: study.Found, path: Path) -> None:
+def draw(by_seed: study.ArmsBySeed, path: Path) -> None:
     note = f"{len(by_seed)} seeds, a line each; left: by step of the rl stage; right: bytes of a version"
     with study.picture(path, "An adapter or all weights, held-out accuracy of sampled answers", note) as grid:
         for place, (name, colour) in enumerate(zip(RUNS, COLOURS, strict=False)):

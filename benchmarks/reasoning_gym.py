@@ -71,12 +71,12 @@ def play_seed(seed: int, runs: Path) -> study.Arms:
     return {ARM: numbers(folder)}
 
 
-def tell(report: Report, by_seed: study.Found) -> None:
+def tell(report: Report, by_seed: study.ArmsBySeed) -> None:
     rows = {f"{level}, {kind}": partial(_asked, level=level, kind=kind) for level in LEVELS for kind in KINDS}
     study.tell_gains(report, "held-out accuracy", by_seed, rows)
 
 
-def draw(by_seed: study.Found, path: Path) -> None:
+def draw(by_seed: study.ArmsBySeed, path: Path) -> None:
     title = "Problems of reasoning-gym, by the scores of its scorers"
     note = f"thin lines: {len(by_seed)} seeds; thick: their mean; held-out problems, one sampled answer each"
     with study.picture(path, title, note, columns=len(LEVELS)) as grid:

@@ -86,7 +86,7 @@ def play_seed(seed: int, runs: Path) -> study.Arms:
     return {ARM: numbers(folder)}
 
 
-def tell(report: Report, by_seed: study.Found) -> None:
+def tell(report: Report, by_seed: study.ArmsBySeed) -> None:
     """Means over the seeds, with the smallest and the largest, and the mean of the differences with its interval."""
     report.head("asked as", "before", "after", "difference")
     for way in WAYS:
@@ -106,7 +106,7 @@ def tell(report: Report, by_seed: study.Found) -> None:
         )
 
 
-def draw(by_seed: study.Found, path: Path) -> None:
+def draw(by_seed: study.ArmsBySeed, path: Path) -> None:
     title, note = (
         "A second search, by reward alone",
         f"thin lines: {len(by_seed)} seeds; thick: their mean; greedy answers",

@@ -110,7 +110,7 @@ def within(arms: dict[str, Any], kind: str) -> str:
     return f"{last[kind]:.2f} [{low:.2f}, {high:.2f}]"
 
 
-def tell(report: Report, by_seed: study.Found) -> None:
+def tell(report: Report, by_seed: study.ArmsBySeed) -> None:
     """Means over the seeds, with the smallest and the largest, and the mean of the differences with its interval."""
     for name, label in NAMES.items():
         rows = {kind: (lambda arms, when, kind=kind, name=name: at(arms[name], kind, when=when)) for kind in KINDS}
@@ -136,7 +136,7 @@ def _gain(rewards: Sequence[float]) -> float:
     return (sum(rewards[-2:]) - sum(rewards[:2])) / 2
 
 
-def draw(by_seed: study.Found, path: Path) -> None:
+def draw(by_seed: study.ArmsBySeed, path: Path) -> None:
     """The reward of each step, and where both ways begin and end without any example."""
     note = f"thin lines and dots: {len(by_seed)} seeds; thick line and bars: their mean"
     with study.picture(path, "SmolLM2-135M learns to search", note) as (steps, ends):

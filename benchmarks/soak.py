@@ -48,7 +48,7 @@ STUDENT = 2.306  # of a t-distribution with PARTS - 2 degrees of freedom, 95 %
 MOST = 0.03  # of its level that a flat quantity may grow by
 ENDLESS = 1_000_000
 GUARDS = {  # what costs time and matters only when something fails: where it is looked up, and what it is
-    "rlsys.journal.chained": "chain of the journal",
+    "rlsys.journal.append_chain_digest": "chain of the journal",
     "launch.driver.run.rundir.digest_of": "digests of rows",
     "rlsys.journal.Journal.commit": "fsync of the journal",
     "launch.driver.observe.health.HealthMonitor.see": "signs of health",

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import study
 from report import Report
-from study import ROOT, Arms, Found, Prediction, spread
+from study import ROOT, Arms, ArmsBySeed, Prediction, spread
 
 from launch.tools.analysis.draw import COLOURS, DARK
 
@@ -137,7 +137,7 @@ def play_seed(seed: int, runs: Path) -> dict[str, Arms]:
     return arms
 
 
-def tell(report: Report, by_seed: Found) -> None:
+def tell(report: Report, by_seed: ArmsBySeed) -> None:
     """Means over the seeds, with the smallest and the largest; then what differs from what."""
     report.head("after", *NUMBERS)
     rows = {}
@@ -153,7 +153,7 @@ def tell(report: Report, by_seed: Found) -> None:
         report.row(f"{better} - {worse}", *columns)
 
 
-def draw(by_seed: Found, path: Path) -> None:
+def draw(by_seed: ArmsBySeed, path: Path) -> None:
     title, note = "What a judged step teaches", f"bars: means of {len(by_seed)} seeds; dots: each of them"
     learners = ((-0.2, "swirl", "SWiRL", COLOURS[0]), (0.2, "sft", "imitation", COLOURS[1]))
     with study.picture(path, title, note, columns=3, sharey=True) as grid:

@@ -65,12 +65,12 @@ def play_seed(seed: int, runs: Path) -> study.Arms:
     return arms
 
 
-def tell(report: Report, by_seed: study.Found) -> None:
+def tell(report: Report, by_seed: study.ArmsBySeed) -> None:
     rows = {f"{arm}, {kind}": partial(_accuracy, arm=arm, kind=kind) for arm in ARMS for kind in KINDS}
     study.tell_gains(report, "held-out accuracy of sampled answers", by_seed, rows)
 
 
-def draw(by_seed: study.Found, path: Path) -> None:
+def draw(by_seed: study.ArmsBySeed, path: Path) -> None:
     """Each kind of errand: a dot for each seed before and after the rl stage, and a line between the two."""
     note = f"{len(by_seed)} seeds, two dots and a line each; grey: before the rl stage, coloured: after it"
     with study.picture(path, "Held-out accuracy of sampled answers, by kind of errand", note, sharey=True) as grid:

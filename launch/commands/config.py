@@ -13,7 +13,7 @@ from typing import Any
 from launch.config.compose import TABLES, compose
 from launch.config.keys import Key, Section, choice_keys, plain, reference, values_of
 from launch.config.layers import find_config
-from launch.config.synonyms import foreign, suggest_key
+from launch.config.synonyms import load_synonyms, suggest_key
 from rlsys.config.recipe import RecipeConfig
 from rlsys.errors import BadInput
 from rlsys.files import files_or_bad_input
@@ -66,7 +66,7 @@ def format_keys(sections: Sequence[Section]) -> Iterator[str]:
 
 def explain_keys(name: str, sections: Sequence[Section]) -> list[str]:
     """A key, all keys below a section, or the keys that another system calls `name`. Empty if there is none."""
-    theirs = foreign()
+    theirs = load_synonyms()
     if name in theirs.absent:
         return [f"{name}{theirs.absent[name]}"]
     ours = {*theirs.several.get(name, ()), *(ours for ours, names in theirs.equivalents.items() if name in names)}
@@ -81,7 +81,7 @@ def explain_keys(name: str, sections: Sequence[Section]) -> list[str]:
 
 def paragraph(key: Key) -> Iterator[str]:
     yield f"{key.name}: {key.kind}" + (f"; default {short(key.default)}" if key.default else "")
-    for text in (key.meaning, foreign().elsewhere(key.name)):
+    for text in (key.meaning, load_synonyms().elsewhere(key.name)):
         yield from textwrap.wrap(text, 110, initial_indent="    ", subsequent_indent="    ")
 
 
@@ -165,7 +165,7 @@ def part_of(section: Section) -> str:
 def table(section: Section) -> list[str]:
     lines = [f"### {section.title}", "", "| key | value | default | |", "|---|---|---|---|"]
     for key in section.keys:
-        meaning = " ".join(filter(None, (key.meaning, foreign().elsewhere(key.name, mark="`"))))
+        meaning = " ".join(filter(None, (key.meaning, load_synonyms().elsewhere(key.name, mark="`"))))
         default = f"`{short(key.default)}`" if key.default else ""
         lines.append(" | ".join((f"| `{key.name}`", key.kind, default, meaning.replace("|", "\\|"))) + " |")
     return [*lines, ""]

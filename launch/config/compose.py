@@ -28,7 +28,7 @@ from launch.config.layers import (
     parse_overrides,
     read_files,
 )
-from launch.config.mixture import mix, parts_of, require_one, written
+from launch.config.mixture import mix, parts_of, require_one, to_dict
 from launch.config.shared_gpu import check_shared_gpu
 from launch.config.synonyms import suggest_key
 from launch.driver.evaluation.sets import check_sets
@@ -304,9 +304,9 @@ def _first_key(key: str, value: Any) -> str:
 
 def to_yaml(config: RunConfig) -> str:
     """The resolved configuration, as written to a run directory: complete, and readable by `compose`."""
-    recipe = written(asdict(config.recipe))
+    recipe = to_dict(asdict(config.recipe))
     stages = [
-        _head(stage) | _difference(written(asdict(stage.config)), recipe, stage.config) for stage in config.stages
+        _head(stage) | _difference(to_dict(asdict(stage.config)), recipe, stage.config) for stage in config.stages
     ]
     for stage, resolved in zip(stages, config.stages, strict=True):
         if config.recipe.envs and not resolved.config.envs:

@@ -125,7 +125,7 @@ def reference(tables: Mapping[str, Table]) -> list[Section]:
         for names, keys in shared.values():
             heading = f"`{key}.name`: {', '.join(names)}" if len(names) < len(table) else f"`{key}`"
             by_names.setdefault(heading, {}).update(keys)
-        sections += [Section(whose, tuple(keys.values())) for whose, keys in by_names.items()]
+        sections += [Section(heading, tuple(keys.values())) for heading, keys in by_names.items()]
     return sections
 
 

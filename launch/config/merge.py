@@ -99,8 +99,8 @@ def _lay(
 
 
 def _lay_sets(layers: Sequence[Layer], values: Raw, schemas: Mapping[str, type], removals: Removals) -> Raw:
-    """{"eval": ..} merged again with the types of the `env` and `reward` that sets have of their own, so that a dotted key
-    changes one entry of a mapping in them too: of the recipe's mapping where the set gives none."""
+    """{"eval": ..} merged again with the types of the `env` and `reward` that sets have of their own, so that a dotted
+    key changes one entry of a mapping in them too: of the recipe's mapping where the set gives none."""
     types: dict[str, type] = {}
     below: Raw = {}
     for name, eval_set in (values.get("eval", {}).get("sets") or {}).items():

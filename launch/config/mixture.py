@@ -81,9 +81,9 @@ def _entries(layers: Sequence[Layer]) -> tuple[Entries | None, int]:
         if isinstance(envs, list):
             entries, begin = _read(layer.source, envs), at
         elif isinstance(envs, str):
-            entries = {envs: _known(layer.source, envs, entries)[envs]}
+            entries = {envs: _check_entry(layer.source, envs, entries)[envs]}
         elif isinstance(envs, dict):
-            entries = _changed(layer.source, envs, entries)
+            entries = _apply_changes(layer.source, envs, entries)
         elif envs is not None:
             expected = "a list of environments, each with its name, or the name of one of them"
             raise BadInput(where=layer.source, key="envs", found=envs, expected=expected)
@@ -122,11 +122,11 @@ def _read(source: str, raw_entries: Sequence[Any]) -> Entries:
     return entries
 
 
-def _changed(source: str, changes: Mapping[str, Any], entries: Entries | None) -> Entries:
+def _apply_changes(source: str, changes: Mapping[str, Any], entries: Entries | None) -> Entries:
     changed = dict(entries or {})
     for name, change in changes.items():
         where = f"envs.{name}"
-        _known(source, name, entries)
+        _check_entry(source, name, entries)
         if change is None:
             del changed[name]
         elif not isinstance(change, dict):
@@ -140,7 +140,7 @@ def _changed(source: str, changes: Mapping[str, Any], entries: Entries | None) -
     return changed
 
 
-def _known(source: str, name: str, entries: Entries | None) -> Entries:
+def _check_entry(source: str, name: str, entries: Entries | None) -> Entries:
     if entries is None:
         expected = f"one that says `envs: [{{name: ...}}, ...]`, or {EXAMPLE} in such a list"
         raise BadInput("the recipe has no list of environments", where=source, key=f"envs.{name}", expected=expected)
@@ -188,7 +188,7 @@ def require_one(recipe: RecipeConfig, subject: str) -> None:
         raise BadInput(f"{subject} one environment", key="envs", found=", ".join(recipe.envs), expected=ways)
 
 
-def written(recipe: Mapping[str, Any]) -> dict[str, Any]:
+def to_dict(recipe: Mapping[str, Any]) -> dict[str, Any]:
     """A recipe as a dictionary, with `envs` as the list that it is read from."""
     if not recipe["envs"]:
         return {key: value for key, value in recipe.items() if key != "envs"}

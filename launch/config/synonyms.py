@@ -36,7 +36,7 @@ class Foreign:
 
 
 @cache
-def foreign() -> Foreign:
+def load_synonyms() -> Foreign:
     loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # a tenth of the time, where PyYAML has it
     tables = yaml.load(Path(__file__).with_suffix(".yaml").read_text(), loader)
     notes = {name: note for note, names in tables["notes"].items() for name in names}
@@ -59,7 +59,7 @@ def suggest_key(key: str, all_keys: Iterable[str]) -> str:
     """
     names = list(dict.fromkeys(all_keys))
     theirs = _equivalents(key, names)
-    answers = {**dict.fromkeys(foreign().unrelated, ""), **foreign().absent, **theirs}
+    answers = {**dict.fromkeys(load_synonyms().unrelated, ""), **load_synonyms().absent, **theirs}
     parts = key.casefold().replace("-", "_").split(".")
     *dotted, last = [".".join(parts[start:]) for start in range(len(parts))]
     for end in (*dotted, *(f"{part}." for part in parts[:-1]), last):
@@ -80,7 +80,7 @@ def suggest_key(key: str, all_keys: Iterable[str]) -> str:
 
 def _equivalents(key: str, names: Sequence[str]) -> dict[str, str]:
     """The hint for each name of another system that stands for a key of ours: empty if that is not one of `names`."""
-    table, candidates, hints = foreign(), {*names} - {key}, {}
+    table, candidates, hints = load_synonyms(), {*names} - {key}, {}
     for name, several in table.several.items():
         hints[name] = _question([ours for ours in several if ours in candidates])
     for ours, foreign_names in table.equivalents.items():

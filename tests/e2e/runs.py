@@ -127,4 +127,6 @@ def _begun_here(process: psutil.Process) -> bool:
 
 
 def _places() -> list[str]:
-    return [str(path) for path in memory.find_abandoned(Path("/dev/shm")) + orphans.find_left_behind(cleanup.dead)]
+    return [
+        str(path) for path in memory.find_abandoned(Path("/dev/shm")) + orphans.find_left_behind(cleanup.is_dead_owner)
+    ]

@@ -410,5 +410,5 @@ def test_steps_that_were_taken_again_are_those_with_two_seals(tmp_path: Path) ->
     seals = [{"event": "seal", "name": f"metrics.jsonl {step}"} for step in (1, 2, 3, 2, 3)]
     for name, lines in (("metrics", rows), ("journal", seals)):
         (tmp_path / f"{name}.jsonl").write_text("".join(f"{json.dumps(line)}\n" for line in lines))
-    repeated = load("faults").redone(tmp_path)
+    repeated = load("faults").repeated_step_costs(tmp_path)
     assert repeated == {"steps": 2, "seconds": 4.0, "wait_s": 1.0, "checkpoint_s": 0.25}

@@ -8,7 +8,7 @@ import pytest
 
 from envs.protocols import PROTOCOLS
 from launch.checks.models import REFUSED, TRAINED
-from launch.config.synonyms import foreign
+from launch.config.synonyms import load_synonyms
 from launch.driver.observe.meanings import ENVS, OWN, STEP, UPDATE
 from launch.tools.analysis.figures import FIGURES
 from learners.algorithms import ALGORITHMS
@@ -80,7 +80,7 @@ def test_every_value_that_follows_from_the_device_has_a_row() -> None:
 
 @pytest.mark.parametrize("page", ["from-trl.md", "from-verl.md"])
 def test_a_name_of_another_system_leads_to_the_key_that_the_command_names(page: str) -> None:
-    names = foreign()
+    names = load_synonyms()
     table = [[cell.strip("`") for cell in cells[:2]] for cells in rows(DOCS / "how-to" / page) if cells[0][0] == "`"]
     assert len(table) > 20
     for theirs, ours in table:

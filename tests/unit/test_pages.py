@@ -15,7 +15,7 @@ from launch.cli import COMMANDS, parse
 from launch.config.compose import TABLES, compose, last_recipe
 from launch.config.keys import known_names
 from launch.config.layers import find_config
-from launch.config.synonyms import foreign
+from launch.config.synonyms import load_synonyms
 from launch.tools.analysis.figures import FIGURES
 from rlsys import OURS
 from rlsys.errors import BadInput
@@ -36,7 +36,7 @@ ANY = ["quickstart", *(f"worlds/{world}" for world in WORLDS),
        "research", "icrl", "swirl", "graph_rl", "long_cot"]  # fmt: skip
 # Names that stand for a reader's own, a setting of the system, keys of summary.json, names of other systems.
 NO_KEYS = {
-    *(name for names in foreign().equivalents.values() for name in names),
+    *(name for names in load_synonyms().equivalents.values() for name in names),
     "eval.after", "eval.before", "eval.stages",
     "algorithm.adv_estimator", "algorithm.use_kl_in_reward",  # verl's
     "env.name=MODULE.CLASS", "env.name=my_module.MyWorld", "env.protocol=NAME", "env.width=31",

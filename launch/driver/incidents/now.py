@@ -31,7 +31,7 @@ def collect_now(run: Path) -> Path:
             expected="a run in progress, on the node of its driver and as its user",
         )
     step, stage, text = last_sign(run)
-    folder = make_folder(run, step, ASKED, "run", max(1, kept(run)))
+    folder = make_folder(run, step, ASKED, "run", max(1, max_incidents(run)))
     write_facts(folder, Facts(kind=ASKED, who="run", text=text, time=time.time(), step=step, stage=stage))
     collect(Request(folder=folder, run=run, driver=driver, named=tuple(named_secrets(run))))
     return folder
@@ -39,7 +39,7 @@ def collect_now(run: Path) -> Path:
 
 def collect_after(run: Path, driver: int, reason: str) -> Path | None:
     """Of a run whose driver, of that pid, is gone. None where the run keeps no incidents."""
-    if not (keep := kept(run)):
+    if not (keep := max_incidents(run)):
         return None
     step, stage, text = last_sign(run)
     folder = make_folder(run, step, "failed", "run", keep)
@@ -80,7 +80,7 @@ def _named(value: object, key: str = "") -> set[str]:
     return {value} if isinstance(value, str) and key.endswith(("key_env", "token_env")) else set()
 
 
-def kept(run: Path) -> int:
+def max_incidents(run: Path) -> int:
     """`incidents.keep` of the run."""
     with suppress(OSError, yaml.YAMLError, KeyError, TypeError, ValueError, RecursionError):
         return int(yaml.safe_load((run / "config.yaml").read_text())["incidents"]["keep"])

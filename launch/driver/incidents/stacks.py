@@ -43,14 +43,14 @@ def pyspy() -> str | None:
 
 def read_stack(pid: int, deadline_s: float = EACH_S) -> Stack:
     """Of all its threads. Takes the deadline and ASK_S at most."""
-    stack = spy(pid, deadline_s)
+    stack = ask_pyspy(pid, deadline_s)
     if not stack.problem or state_of(pid) in ("stopped", "gone"):
         return stack
     threads = parse_written(stack_signal.ask(pid, ASK_S))
     return Stack(format_threads(threads), place(threads)) if threads else stack
 
 
-def spy(pid: int, deadline_s: float) -> Stack:
+def ask_pyspy(pid: int, deadline_s: float) -> Stack:
     program = pyspy()
     if program is None:
         return Stack("", "", "py-spy is not installed")
@@ -87,7 +87,7 @@ def explain(stderr: str) -> str:
     """Why py-spy gave none, in one line."""
     lines = [line.strip() for line in stderr.splitlines() if line.strip()]
     last = lines[-1] if lines else "py-spy failed without a word"
-    if any("ermission" in line or "perations not permitted" in line for line in lines):
+    if any("ermission" in line or "not permitted" in line for line in lines):
         return "the system forbids to read another process (ptrace): in a container add the capability SYS_PTRACE"
     return next((line.removeprefix("Error: ") for line in lines if line.startswith("Error")), last)[:200]
 

@@ -52,15 +52,15 @@ class Metric:
                 yield value, number * self.scale
 
 
-def one(name: str, key: str, about: str, **more: Any) -> Metric:
+def plain(name: str, key: str, about: str, **more: Any) -> Metric:
     return Metric(name=name, keys={"": key}, about=about, **more)
 
 
 EXPORTED: tuple[Metric, ...] = (
-    one("step", "step", "Training steps taken, over all stages."),
-    one("steps_planned", "run/steps_planned", "Training steps of all stages, as far as they are known."),
-    one("last_step_timestamp_seconds", "time", "When the newest step ended, or the run's start; unix seconds."),
-    one("step_seconds", "time/step", "Seconds of the newest step."),
+    plain("step", "step", "Training steps taken, over all stages."),
+    plain("steps_planned", "run/steps_planned", "Training steps of all stages, as far as they are known."),
+    plain("last_step_timestamp_seconds", "time", "When the newest step ended, or the run's start; unix seconds."),
+    plain("step_seconds", "time/step", "Seconds of the newest step."),
     Metric(
         name="reward_mean", label="stage", pattern=r"reward/mean in (.+)", most=4,
         about="Mean reward of the newest step's graded trajectories, by stage; a stage that has ended keeps its last.",
@@ -74,7 +74,7 @@ EXPORTED: tuple[Metric, ...] = (
         about="Accuracy in the newest evaluation, or the mean reward where the reward does not define "
         "when a task is solved; by kind of decoding and set; the first four.",
     ),
-    one("entropy_mean", "entropy/mean", "Entropy of the policy at the sampled tokens, in nats."),
+    plain("entropy_mean", "entropy/mean", "Entropy of the policy at the sampled tokens, in nats."),
     Metric(
         name="kl", label="of", keys={"behavior": "kl/behavior", "reference": "kl/reference"},
         about="KL divergence in nats a token: from the policy that sampled, and from the reference model of a "
@@ -84,29 +84,29 @@ EXPORTED: tuple[Metric, ...] = (
         name="clip_share", label="side", keys={"low": "clip/low", "high": "clip/high"},
         about="Share of the sampled tokens whose gradient was clipped, 0 to 1.",
     ),
-    one("lag_max", "lag/max", "Versions between the oldest token of the step and the weights that it trains."),
-    one("mismatch_probe_max", "mismatch/probe_max",
+    plain("lag_max", "lag/max", "Versions between the oldest token of the step and the weights that it trains."),
+    plain("mismatch_probe_max", "mismatch/probe_max",
         "Largest difference of log-probabilities between engine and learner after a delivery, in nats."),
-    one("response_tokens", "episode/response_tokens", "Mean length of an episode with tool results, in tokens."),
-    one("turns", "episode/turns", "Mean number of the model's messages in an episode."),
-    one("truncated_share", "episode/token_limit", "Share of the episodes that a token limit cut off, 0 to 1."),
-    one("engine_kv_usage", "engine/kv_usage", "Share of the fullest engine's KV cache in use, 0 to 1."),
-    one("engine_running", "engine/running", "Requests in the batches of all engines."),
-    one("engine_waiting", "engine/waiting", "Requests that wait, over all engines."),
-    one("engines_lost", "engine/lost", "Rollout workers whose node is gone and that wait for another."),
+    plain("response_tokens", "episode/response_tokens", "Mean length of an episode with tool results, in tokens."),
+    plain("turns", "episode/turns", "Mean number of the model's messages in an episode."),
+    plain("truncated_share", "episode/token_limit", "Share of the episodes that a token limit cut off, 0 to 1."),
+    plain("engine_kv_usage", "engine/kv_usage", "Share of the fullest engine's KV cache in use, 0 to 1."),
+    plain("engine_running", "engine/running", "Requests in the batches of all engines."),
+    plain("engine_waiting", "engine/waiting", "Requests that wait, over all engines."),
+    plain("engines_lost", "engine/lost", "Rollout workers whose node is gone and that wait for another."),
     Metric(
         name="resident_bytes", label="role", scale=MIB,
         keys={"driver": "memory/driver_rss_mb", "engines": "engine/rss_mb", "learner": "memory/learner_rss_peak_mb"},
         about="Resident memory in bytes: of the driver, of all engines together, the peak of the largest learner rank.",
     ),
-    one("tokens_generated_per_second", "tokens/generated_per_s", "Tokens sampled per second of the newest step."),
-    one("tokens_trained_per_second", "tokens/trained_per_s", "Tokens in the loss per second of the newest step."),
+    plain("tokens_generated_per_second", "tokens/generated_per_s", "Tokens sampled per second of the newest step."),
+    plain("tokens_trained_per_second", "tokens/trained_per_s", "Tokens in the loss per second of the newest step."),
     Metric(
         name="groups", kind="counter", label="outcome",
         keys={outcome: f"groups/{outcome}" for outcome in ("trained", "filtered", "failed")},
         about="Groups of episodes by outcome: trained, filtered (no signal), failed (nothing could be graded).",
     ),
-    one("episodes", "episode/count", "Episodes of the steps.", kind="counter"),
+    plain("episodes", "episode/count", "Episodes of the steps.", kind="counter"),
     Metric(
         name="failures", kind="counter", label="kind",
         keys={kind: f"failures/{kind}" for kind in ("infra", "timeout", "data")},
@@ -126,16 +126,16 @@ EXPORTED: tuple[Metric, ...] = (
         pattern=r"time/(?!episode_|learner_|step$)(.+)",
         about="Seconds of the training steps by phase: they add up to the steps' wall time.",
     ),
-    one("engine_busy_seconds", "engine/busy_s", "Seconds in which an engine had a request, over all engines.",
+    plain("engine_busy_seconds", "engine/busy_s", "Seconds in which an engine had a request, over all engines.",
         kind="counter", cumulative=True),
-    one("engine_alive_seconds", "engine/alive_s", "Seconds since the start of the engines, over all of them.",
+    plain("engine_alive_seconds", "engine/alive_s", "Seconds since the start of the engines, over all of them.",
         kind="counter", cumulative=True),
     Metric(
         name="restarts", kind="counter", label="role", cumulative=True,
         keys={role: f"restarts/{role}" for role in ("engine", "service", "learner")},
         about="Restarts since the start of this process, by role.",
     ),
-    one("deliveries", "weights/publish_s", "Deliveries of weights to the engines.", kind="counter", counts=True),
-    one("delivery_seconds", "weights/publish_s", "Seconds of the deliveries, each until the last engine has loaded it.",
-        kind="counter"),
+    plain("deliveries", "weights/publish_s", "Deliveries of weights to the engines.", kind="counter", counts=True),
+    plain("delivery_seconds", "weights/publish_s",
+        "Seconds of the deliveries, each until the last engine has loaded it.", kind="counter"),
 )  # fmt: skip

@@ -98,7 +98,7 @@ class HealthMonitor:
         if row.reward is not None:
             self._level = self._level or Level()
             self._level.add(row.step, row.reward, groups, high - low)
-        for part, mean in self._right(row).items():
+        for part, mean in self._solved_means(row).items():
             self._solved.setdefault(part, Level()).add(row.step, mean, groups, max(high, 0.0))
 
     def _is_proven(self, name: str, streak: _Streak) -> bool:
@@ -141,7 +141,7 @@ class HealthMonitor:
         if share < levels.CUT or self._cut.falls:
             return ""
         text = f"{share:.0%} of the episodes were cut off by a token limit"
-        if worse := self._worse(row):
+        if worse := self._regression(row):
             return f"{text}, and {worse}: {slower(self._setting.recipe)}"
         return f"{text}: raise {self._limit(row)}"
 
@@ -183,14 +183,14 @@ class HealthMonitor:
     def _no_signal(self, row: HealthRow) -> tuple[str, str]:
         warmth, size = self._setting.recipe.rollout.temperature, self._setting.recipe.loop.group_size
         more = f"a higher rollout.temperature={warmth:g} or loop.group_size={size}"
-        right = self._right(row)
+        right = self._solved_means(row)
         same = row.reward_min == row.reward_max  # then a mean is what every episode has
-        if worse := self._worse(row):
+        if worse := self._regression(row):
             return worse, slower(self._setting.recipe)
         if row.cut >= levels.NEARLY_ALL:
             return "nearly all are cut off", f"raise {self._limit(row)}"
         look = self._look(row) if same else ""
-        if right and all(self._hardly(mean) or (same and mean < 0) for mean in right.values()):
+        if right and all(self._is_near_zero(mean) or (same and mean < 0) for mean in right.values()):
             none = "no" if all(mean == 0 or same for mean in right.values()) else "hardly any"
             return (
                 f"{none} episode solved its task",
@@ -216,7 +216,7 @@ class HealthMonitor:
         score = f"rlsys score {self._setting.run}/config.yaml --input {name} --explain 1"
         return f"; or look whether the reward reads what the model writes: {score}"
 
-    def _hardly(self, mean: float) -> bool:
+    def _is_near_zero(self, mean: float) -> bool:
         top = self._rewards[1] if self._rewards is not None else 0.0
         return 0 <= mean <= levels.HARDLY * max(top, 0.0)
 
@@ -225,10 +225,10 @@ class HealthMonitor:
             return False
         return row.reward >= row.reward_max - levels.HARDLY * (row.reward_max - row.reward_min)
 
-    def _worse(self, row: HealthRow) -> str:
+    def _regression(self, row: HealthRow) -> str:
         """Tasks that the policy solved before it does not solve any more: they are not too hard for it."""
         top = self._rewards[1] if self._rewards is not None else 0.0
-        for part in self._right(row):
+        for part in self._solved_means(row):
             level = self._solved[part]
             best, now = level.best, level.now.mean
             if best.mean > 0.2 * top > 0 and now <= levels.FELL * best.mean and level.has_fallen(top, 0.0):
@@ -240,15 +240,15 @@ class HealthMonitor:
             return f"the policy has lost what it could do (mean reward {best.mean:.3f} at step {best.step})"
         return ""
 
-    def _right(self, row: HealthRow) -> dict[str, float]:
+    def _solved_means(self, row: HealthRow) -> dict[str, float]:
         """The means of the parts that say whether a task was solved, where the row has them."""
         return {part: row.parts[part] for part in self._setting.solved_by if part in row.parts}
 
     def unsolved(self, row: HealthRow) -> str:
         """The reward pays, and not for solving anything."""
-        right = self._right(row)
+        right = self._solved_means(row)
         pays = {name: mean for name, mean in row.parts.items() if mean > 0 and name not in right}
-        if not pays or not right or not all(map(self._hardly, right.values())) or self._worse(row):
+        if not pays or not right or not all(map(self._is_near_zero, right.values())) or self._regression(row):
             return ""
         kind = "format only" if set(pays) == {"format"} else "not for solving tasks"
         paid_parts = ", ".join(f"{name} {mean:.3f}" for name, mean in pays.items())
@@ -260,7 +260,7 @@ class HealthMonitor:
         """No tool was called: a call is answered, and what is answered is not the last message."""
         if self._setting.max_turns < 2 or not 0 < row.turns <= levels.ONE_MESSAGE or row.cut >= levels.NEARLY_ALL:
             return ""
-        if row.malformed >= levels.NEARLY_ALL or self._worse(row):
+        if row.malformed >= levels.NEARLY_ALL or self._regression(row):
             return ""  # that says more
         every = "every" if row.turns <= 1 else "nearly every"
         most = f"{every} episode ended with the first of the {self._setting.max_turns} messages that it may have"
@@ -286,7 +286,7 @@ class HealthMonitor:
         if row.malformed < levels.NEARLY_ALL:
             return ""
         text = f"{row.malformed:.0%} of the episodes are malformed"
-        if worse := self._worse(row):
+        if worse := self._regression(row):
             return f"{text}, and {worse}: {slower(self._setting.recipe)}"
         form = "the model does not write what the environment reads"
         return f"{text}, {form}: {SHOW}, or look at the chat template (--dry-run shows a prompt) and at env.*"

@@ -113,7 +113,7 @@ class Level:
             and sum(point.groups for point in list(self._steps)[1:]) >= levels.MEAN_GROUPS
         ):
             self._steps.popleft()
-        over = _over(list(self._steps))
+        over = _mean_over(list(self._steps))
         sure = over.mean - over.chance * distance  # a first step of few groups must not stay the best for good
         if self._best is None or sure > self._best[0]:
             self._best = sure, over
@@ -126,7 +126,7 @@ class Level:
 
     @property
     def now(self) -> MeanOver:
-        return _over(list(self._steps)[-levels.MEAN_STEPS :])
+        return _mean_over(list(self._steps)[-levels.MEAN_STEPS :])
 
     def has_fallen(self, distance: float, least: float) -> bool:
         """Whether it is below its best by more than `least`, and by more than chance takes it."""
@@ -134,7 +134,7 @@ class Level:
         return self.best.mean - self.now.mean > max(least, chance * distance)
 
 
-def _over(steps: list[MeanOver]) -> MeanOver:
+def _mean_over(steps: list[MeanOver]) -> MeanOver:
     groups = sum(point.groups for point in steps)
     return MeanOver(sum(point.mean * point.groups for point in steps) / groups, groups, steps[-1].step)
 

@@ -37,7 +37,7 @@ class HeldOutDrop:
         return f"held-out {self.measure} fell from {at}"
 
 
-def fall(rows: Sequence[Mapping[str, Any]]) -> HeldOutDrop | None:
+def largest_drop(rows: Sequence[Mapping[str, Any]]) -> HeldOutDrop | None:
     """Of the newest row: the play that has lost most. rows: in the order in which they were made."""
     if not rows:
         return None
@@ -73,9 +73,9 @@ def _deviations(error: float) -> float:
     return NormalDist().inv_cdf(1 - error / 2)
 
 
-def fallen(rows: Sequence[Mapping[str, Any]], stages: Sequence[StageConfig]) -> list[Finding]:
+def find_drop(rows: Sequence[Mapping[str, Any]], stages: Sequence[StageConfig]) -> list[Finding]:
     """The held-out drop of the newest evaluation, if any, as a finding with the key to change in its stage."""
-    drop = fall(rows)
+    drop = largest_drop(rows)
     stage = next((candidate for candidate in stages if drop is not None and candidate.name == drop.stage), None)
     if drop is None or stage is None:
         return []
@@ -95,7 +95,7 @@ def fallen(rows: Sequence[Mapping[str, Any]], stages: Sequence[StageConfig]) -> 
     ]
 
 
-def cut_off(rows: Sequence[Mapping[str, Any]], stages: Sequence[StageConfig]) -> list[Finding]:
+def find_cut_off(rows: Sequence[Mapping[str, Any]], stages: Sequence[StageConfig]) -> list[Finding]:
     """Of the newest row, where it is of weights that a stage has trained: plays of which many were cut off."""
     newest = rows[-1] if rows and rows[-1].get("when") != "before" else {}
     stage = next((candidate for candidate in stages if candidate.name == newest.get("stage")), None)

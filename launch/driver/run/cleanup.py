@@ -45,7 +45,7 @@ def tag() -> str:
     return f"{orphans.machine()}:{os.getpid()}:{_start_time(os.getpid())}"
 
 
-def dead(owner: str) -> bool:
+def is_dead_owner(owner: str) -> bool:
     """Whether `owner` ran on this machine and is gone."""
     machine, pid, started = (owner.split(":") + ["", ""])[:3]
     return machine == orphans.machine() and pid.isdigit() and _start_time(int(pid)) != started
@@ -61,7 +61,7 @@ def find_owned(owner: str | None = None) -> list[psutil.Process]:
             owner_tag = process.environ().get(VARIABLE)
         except psutil.Error:  # not ours to look at, or gone meanwhile
             continue
-        if owner_tag and (owner_tag == owner if owner else dead(owner_tag)):
+        if owner_tag and (owner_tag == owner if owner else is_dead_owner(owner_tag)):
             processes.append(process)
     return processes
 
@@ -77,10 +77,10 @@ def end_own() -> list[psutil.Process]:
 
 
 def end_run(owner: str) -> str:
-    """End the processes of a driver that died and sweep what it left. Returns a line about those that survive, or ""."""
-    message = survivors(end_processes(partial(find_owned, owner)))
+    """End the processes of a dead driver and sweep what it left. Returns a line about those that survive, or ""."""
+    message = describe_survivors(end_processes(partial(find_owned, owner)))
     memory.sweep(memory.memory_root())
-    orphans.remove_left_behind(dead)
+    orphans.remove_left_behind(is_dead_owner)
     return message
 
 
@@ -100,7 +100,7 @@ def end_processes(look: Callable[[], list[psutil.Process]]) -> list[psutil.Proce
     return remaining
 
 
-def survivors(processes: Sequence[psutil.Process]) -> str:
+def describe_survivors(processes: Sequence[psutil.Process]) -> str:
     """One line about processes that not even SIGKILL has ended, or "" where there are none."""
     names = []
     for process in processes:
@@ -158,7 +158,7 @@ def pending_signals() -> list[int]:
 
 
 def stop_if_asked() -> None:
-    """Put the signal handlers back after something replaced them; a stop signal that came meanwhile ends the process."""
+    """Put the signal handlers back that something replaced; a stop signal that came meanwhile ends the process."""
     if early is not None:
         early.take_over()
     for number in pending_signals():
@@ -172,10 +172,10 @@ def orderly_exit() -> Iterator[None]:
     early = Early()
     parent.tell(owner=tag())
     try:
-        if message := survivors(end_orphans()):
+        if message := describe_survivors(end_orphans()):
             print(message, file=sys.stderr)
         memory.sweep(memory.memory_root())
-        orphans.remove_left_behind(dead)
+        orphans.remove_left_behind(is_dead_owner)
         yield
     finally:
         for number in STOPS:  # tidying up is short, and must not be left half-done
@@ -186,6 +186,6 @@ def orderly_exit() -> Iterator[None]:
             import ray
 
             ray.shutdown()
-        if message := survivors(end_own()):
+        if message := describe_survivors(end_own()):
             print(message, file=sys.stderr)
         orphans.remove_left_behind(tag().__eq__)

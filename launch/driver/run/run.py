@@ -23,7 +23,7 @@ from launch.driver.incidents.keeper import IncidentKeeper
 from launch.driver.observe.events import EVENTS, Events, Kind
 from launch.driver.observe.gauges import Gauges
 from launch.driver.observe.health import Finding, HealthMonitor
-from launch.driver.observe.held_out import OF_EVALUATIONS, cut_off, fallen
+from launch.driver.observe.held_out import OF_EVALUATIONS, find_cut_off, find_drop
 from launch.driver.observe.phases import PhaseWatch
 from launch.driver.observe.progress import Progress
 from launch.driver.observe.row import EventLoopLag, StepRow
@@ -313,4 +313,4 @@ def health(run: Run) -> list[Finding]:
     earlier = [entry for entry in (Finding(**row) for row in run.state.health) if entry.what not in OF_EVALUATIONS]
     of_rows = [*(old for old in earlier if old.stage not in {new.stage for new in running}), *running]
     played = run.dir.evaluations()
-    return [*of_rows, *fallen(played, run.config.stages), *cut_off(played, run.config.stages)]
+    return [*of_rows, *find_drop(played, run.config.stages), *find_cut_off(played, run.config.stages)]

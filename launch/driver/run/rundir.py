@@ -147,7 +147,7 @@ class RunDir:
         return compared
 
     def seal_newest(self, journal: Journal) -> None:
-        """Seal the newest checkpoint again: to continue from it drops the journal rows after its mark, its seal with them."""
+        """Seal the newest checkpoint again: its seal is among the journal rows that continuing from it drops."""
         newest = self.newest()
         files = read_digests(newest) if newest is not None else None
         if newest is not None and files is not None:

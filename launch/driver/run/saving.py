@@ -59,7 +59,7 @@ async def checkpoint(run: Run, stage: StageConfig) -> None:
         renew_results(newest / "hf", run.dir.evaluations())
         return
     folder = run.dir.begin_checkpoint(state.step)
-    with _room_given_back(run, folder):
+    with _remove_on_failure(run, folder):
         await run.learner.snapshot(folder, run.model_path)
     run.saved_at = time.monotonic()
     run.tasks.writing = asyncio.create_task(_write(run, folder, state, stage))
@@ -130,7 +130,7 @@ async def end_writing(run: Run) -> None:
 async def _write(run: Run, folder: Path, state: DriverState, stage: StageConfig) -> None:
     unwanted, active, began = threading.Event(), run.active, time.monotonic()
     try:
-        with _room_given_back(run, folder):
+        with _remove_on_failure(run, folder):
             await run.learner.write()
             describe(run, stage, folder / "hf", state.step)
 
@@ -151,7 +151,7 @@ async def _write(run: Run, folder: Path, state: DriverState, stage: StageConfig)
 
 
 @contextlib.contextmanager
-def _room_given_back(run: Run, folder: Path) -> Iterator[None]:
+def _remove_on_failure(run: Run, folder: Path) -> Iterator[None]:
     """Half a checkpoint is worth nothing, and a full disk needs its room. OSError where the disk is full."""
     try:
         yield

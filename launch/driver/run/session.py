@@ -18,7 +18,7 @@ from typing import Any
 from launch.checks.shareable import redact_arguments
 from launch.checks.software import versions
 from launch.driver.checkpoints.checkpoint import DriverState, step_of
-from launch.driver.observe.held_out import fall
+from launch.driver.observe.held_out import largest_drop
 from launch.driver.run import cleanup, parent
 from launch.driver.run.parts import start_parts
 from launch.driver.run.run import Run, health
@@ -158,7 +158,7 @@ def closing_line(run: Run, status: str) -> str:
     if failed:
         episodes = sum(sum(counts.values()) for counts in state.eval_episodes.values())
         change += f"; {failed} of {episodes} evaluation episodes failed and are not in it"
-    drop = fall(run.dir.evaluations())
+    drop = largest_drop(run.dir.evaluations())
     fell = f", but {drop.describe()}" if drop is not None else ""
     newest = run.dir.newest()
     saved = f" from step {step_of(newest)}" if newest is not None else " from the beginning"

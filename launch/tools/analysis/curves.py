@@ -79,17 +79,17 @@ def build_charts(
     every: also panels that say nothing without another one.
     """
     rows = {run: rows_of(run) for setting in settings for run in setting.runs}
-    values = [row.values for own in rows.values() for row in own]
-    keys = dict.fromkeys(key for own in values for key in own)
-    found = []
+    values = [row.values for run_rows in rows.values() for row in run_rows]
+    keys = dict.fromkeys(key for metrics in values for key in metrics)
+    charts = []
     for panel in panels:
-        if panel.requires and not every and not any(own.get(panel.requires, 0) > 0 for own in values):
+        if panel.requires and not every and not any(metrics.get(panel.requires, 0) > 0 for metrics in values):
             continue
-        for key in (each for each in keys if panel.shows(each, keys)):
-            curves = tuple(curve for each in settings for curve in _curves(key, each, rows, by, len(settings) > 1))
+        for key in (key for key in keys if panel.shows(key, keys)):
+            curves = tuple(line for setting in settings for line in _curves(key, setting, rows, by, len(settings) > 1))
             paper = papers.get(key)
-            found.append(Chart(title=panel.title_of(key), unit=panel.unit, key=key, curves=curves, paper=paper))
-    return found
+            charts.append(Chart(title=panel.title_of(key), unit=panel.unit, key=key, curves=curves, paper=paper))
+    return charts
 
 
 def _curves(
@@ -99,16 +99,16 @@ def _curves(
 
     several: there are other settings.
     """
-    found: dict[str, dict[tuple[int, str], dict[Run, Mapping[str, float]]]] = defaultdict(lambda: defaultdict(dict))
+    by_label: dict[str, dict[tuple[int, str], dict[Run, Mapping[str, float]]]] = defaultdict(lambda: defaultdict(dict))
     for run in setting.runs:
-        for row in (each for each in rows[run] if key in each.values):
+        for row in (row for row in rows[run] if key in row.values):
             if by == "step":
-                found[setting.label][row.step, row.stage][run] = row.values
+                by_label[setting.label][row.step, row.stage][run] = row.values
             else:
                 label = f"{setting.label}, {row.stage}" if several else row.stage
-                found[label][row.stage_step, row.stage][run] = row.values
+                by_label[label][row.stage_step, row.stage][run] = row.values
     stages = {name: place for run in reversed(setting.runs) for place, name in enumerate(run.stages)}
-    for label, places in found.items():
+    for label, places in by_label.items():
         order = sorted(places, key=lambda place: (place[0], stages.get(place[1], 0)))
         points = tuple(_point(stage, x, key, list(places[x, stage].values())) for x, stage in order)
         runs = {
@@ -128,16 +128,16 @@ def add_derived(rows: Sequence[Measurement], calling: bool) -> list[Measurement]
 
     calling: whether any run calls tools: steps of episodes without a call, which have no column of calls, have 0 then.
     """
-    found = []
+    derived = []
     for row in rows:
         none = dict.fromkeys(COUNTED, 0.0) if calling and EPISODE_TOKENS in row.values else {}
         values = {**none, **row.values}
-        for name, (part, *whole) in DERIVED.items():
-            total = sum(values.get(key, 0.0) for key in whole)
-            if total > 0 and values.keys() >= {part, *whole}:
+        for name, (part, *total_keys) in DERIVED.items():
+            total = sum(values.get(key, 0.0) for key in total_keys)
+            if total > 0 and values.keys() >= {part, *total_keys}:
                 values[name] = values[part] / total
-        found.append(replace(row, values=values))
-    return found
+        derived.append(replace(row, values=values))
+    return derived
 
 
 def any_calls(runs: Iterable[Run]) -> bool:
@@ -155,13 +155,13 @@ def average_finish(rows: Sequence[Measurement], by: By, last: int) -> list[Measu
         answered = (row.values.get(f"{ANSWERED}{turn}") for turn in range(1, MOST_TURNS + 1))
         if shares := [share for share in answered if share is not None]:
             by_stage.setdefault(row.stage, []).append(shares)
-    found = []
+    measurements = []
     for stage in list(by_stage) if by == "stage" else list(by_stage)[-1:]:
         shares_of = by_stage[stage][-last:]
         longest = max(map(len, shares_of))
         means = np.mean([np.pad(shares, (0, longest - len(shares)), mode="edge") for shares in shares_of], axis=0)
-        found += [
+        measurements += [
             Measurement(stage=stage, step=turn, stage_step=turn, values={f"{ANSWERED}*": float(mean)})
             for turn, mean in enumerate(means, start=1)
         ]
-    return found
+    return measurements

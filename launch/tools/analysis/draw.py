@@ -86,11 +86,11 @@ def draw_curves(
             _mark_stages(axes, chart)
 
 
-def _assign_styles(settings: Settings, shown: Sequence[str]) -> dict[str, dict[str, Any]]:
+def _assign_styles(settings: Settings, shown_labels: Sequence[str]) -> dict[str, dict[str, Any]]:
     """Of each label that is shown. A setting has one colour in all figures, whatever others they show."""
-    labels = [each.label for each in settings]
-    known = labels if set(shown) <= set(labels) else list(dict.fromkeys(shown))
-    return {label: style for label, style in zip(known, STYLES(), strict=False) if label in shown}
+    labels = [setting.label for setting in settings]
+    ordered = labels if set(shown_labels) <= set(labels) else list(dict.fromkeys(shown_labels))
+    return {label: style for label, style in zip(ordered, STYLES(), strict=False) if label in shown_labels}
 
 
 @contextmanager
@@ -109,8 +109,8 @@ def _open_figure(
         figure.suptitle(FIGURES[path.stem].question, x=0.01, ha="left", fontsize=13, fontweight="bold", color=DARK)
         note = "; ".join(text for text, holds in notes.items() if holds)
         figure.supxlabel(note, x=0.01, ha="left", fontsize=7.5, color=GREY)
-        named = [axes.get_legend_handles_labels() for axes in figure.axes]
-        handles = {label: handle for each in named for handle, label in zip(*each, strict=True)}
+        legends = [axes.get_legend_handles_labels() for axes in figure.axes]
+        handles = {label: handle for legend in legends for handle, label in zip(*legend, strict=True)}
         if max(len(handles), len(settings)) > 1:
             figure.legend(handles.values(), handles.keys(), loc="center left", bbox_to_anchor=(1, 0.5))
         figure.savefig(path)
@@ -147,7 +147,7 @@ def _limit(axes: Axes, chart: Chart) -> None:
 def _mark_stages(axes: Axes, chart: Chart) -> None:
     """Where a stage begins, if that is at the same step for all."""
     begins = [{point.stage: point.x for point in reversed(curve.points)} for curve in chart.curves]
-    if len(begins[0]) > 1 and all(each == begins[0] for each in begins):
+    if len(begins[0]) > 1 and all(begin == begins[0] for begin in begins):
         for stage, x in begins[0].items():
             axes.axvline(x, color=PALE, zorder=0)
             axes.text(x, 1, stage, transform=axes.get_xaxis_transform(), va="top", color=GREY)
@@ -156,47 +156,47 @@ def _mark_stages(axes: Axes, chart: Chart) -> None:
 def draw_entries(path: Path, entries: Sequence[Entry], settings: Settings) -> None:
     """A row for each number: each setting as a dot with its spread or interval, a paper's as a diamond."""
     keys, styles = (
-        list(dict.fromkeys(each.key for each in entries)),
-        _assign_styles(settings, [each.label for each in entries]),
+        list(dict.fromkeys(entry.key for entry in entries)),
+        _assign_styles(settings, [entry.label for entry in entries]),
     )
     title = (settings[0].runs[0].config.get("about") or {}).get("title") or ""
     notes = {
         "last evaluations": True,
-        "bars: standard deviation over seeds": any(each.spread is not None for each in entries),
-        "bars of a single run: 95 % interval over tasks": any(each.low is not None for each in entries),
+        "bars: standard deviation over seeds": any(entry.spread is not None for entry in entries),
+        "bars of a single run: 95 % interval over tasks": any(entry.low is not None for entry in entries),
         title: bool(title),
     }
     size = (7.5, 0.75 + 0.17 * len(keys) * max(2, len(styles)))
     within = np.linspace(-0.4, 0.4, len(styles) + 2)[1:-1]  # of a row, where each setting stands
     with _open_figure(path, notes, 1, settings, size) as (axes,):
         for (label, style), offset in zip(styles.items(), within, strict=True):
-            own = [each for each in entries if each.label == label]
-            rows = np.array([keys.index(each.key) for each in own]) + offset
-            reach = np.transpose([_error_bar(each) for each in own])
-            axes.errorbar([each.value for each in own], rows, xerr=reach, fmt="o", color=style["color"], label=label)
-            if any(each.paper is not None for each in own):
-                papers = [np.nan if each.paper is None else each.paper for each in own]
+            dots = [entry for entry in entries if entry.label == label]
+            rows = np.array([keys.index(dot.key) for dot in dots]) + offset
+            reach = np.transpose([_error_bar(dot) for dot in dots])
+            axes.errorbar([dot.value for dot in dots], rows, xerr=reach, fmt="o", color=style["color"], label=label)
+            if any(dot.paper is not None for dot in dots):
+                papers = [np.nan if dot.paper is None else dot.paper for dot in dots]
                 axes.plot(papers, rows, "D", color=DARK, markersize=5, label="paper", zorder=1)
         axes.set_yticks(range(len(keys)), [key.replace("/", " ") for key in keys])
         axes.set_ylim(len(keys) - 0.5, -0.5)
         axes.grid(axis="x")
 
 
-def _error_bar(each: Entry) -> tuple[float, float]:
+def _error_bar(entry: Entry) -> tuple[float, float]:
     """Of its bar, below and above it."""
-    if each.low is not None and each.high is not None:
-        return max(0.0, each.value - each.low), max(0.0, each.high - each.value)
-    return each.spread or 0.0, each.spread or 0.0
+    if entry.low is not None and entry.high is not None:
+        return max(0.0, entry.value - entry.low), max(0.0, entry.high - entry.value)
+    return entry.spread or 0.0, entry.spread or 0.0
 
 
 def draw_scatters(path: Path, scatters: Sequence[Scatter], settings: Settings) -> None:
-    styles = _assign_styles(settings, [label for each in scatters for label, _, _ in each.points])
+    styles = _assign_styles(settings, [label for scatter in scatters for label, _, _ in scatter.points])
     notes = {"r: Pearson, with its 95 % band": True}
     with _open_figure(path, notes, len(scatters), settings) as grid:
-        for axes, each in zip(grid, scatters, strict=True):
-            found = each.correlation
-            title = f"{each.title}: r = {found.r:.3f} ({found.low:.2f} to {found.high:.2f})"
+        for axes, scatter in zip(grid, scatters, strict=True):
+            correlation = scatter.correlation
+            title = f"{scatter.title}: r = {correlation.r:.3f} ({correlation.low:.2f} to {correlation.high:.2f})"
             axes.set(title=title, xlabel="mean reward", ylabel="accuracy")
             axes.grid(axis="x")
-            for label, reward, accuracy in each.points:
+            for label, reward, accuracy in scatter.points:
                 axes.plot(reward, accuracy, "o", color=styles[label]["color"], alpha=0.8, label=label)

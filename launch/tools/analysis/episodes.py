@@ -31,17 +31,17 @@ def measure_episode(record: TrajectoryRecord) -> Metrics:
     """Nothing of an episode that was not graded."""
     if record.reward is None:
         return {}
-    said = [each.content for each in record.messages if each.role == "assistant"]
-    text = "\n".join(said)
-    found: dict[str, Metric] = {f"word/{word}": Mean(float(bool(p.search(text)))) for word, p in _WORDS.items()}
+    replies = [message.content for message in record.messages if message.role == "assistant"]
+    text = "\n".join(replies)
+    metrics: dict[str, Metric] = {f"word/{word}": Mean(float(bool(p.search(text)))) for word, p in _WORDS.items()}
     coding = CODE in text
-    found["branching"] = Mean(float(len(_PIVOT.findall(text))))
-    found["coding/rate"] = Mean(float(coding))
-    answered = len(said) if record.end is EpisodeEnd.ANSWERED else MOST_TURNS + 1
-    found |= {f"{ANSWERED}{turn}": Mean(float(answered <= turn)) for turn in range(1, MOST_TURNS + 1)}
+    metrics["branching"] = Mean(float(len(_PIVOT.findall(text))))
+    metrics["coding/rate"] = Mean(float(coding))
+    answered = len(replies) if record.end is EpisodeEnd.ANSWERED else MOST_TURNS + 1
+    metrics |= {f"{ANSWERED}{turn}": Mean(float(answered <= turn)) for turn in range(1, MOST_TURNS + 1)}
     if record.num_tokens is not None:
-        found["coding/tokens_code" if coding else "coding/tokens_text"] = Mean(float(record.num_tokens))
-    return found | _label_metrics(record.judgements)
+        metrics["coding/tokens_code" if coding else "coding/tokens_text"] = Mean(float(record.num_tokens))
+    return metrics | _label_metrics(record.judgements)
 
 
 def _label_metrics(judgements: Sequence[str]) -> dict[str, Metric]:
@@ -60,8 +60,8 @@ def _label_metrics(judgements: Sequence[str]) -> dict[str, Metric]:
 def find_files(run: Run, episodes: str) -> list[tuple[Measurement, Path]]:
     """The files to read, with the row of the step that each is of: of training, or of one play of the evaluations."""
     folder = run.path / "trajectories"
-    found = _training_files(run, folder) if episodes == TRAINING else _evaluation_files(run, folder, episodes)
-    return sorted(found, key=lambda each: each[0].step)
+    files = _training_files(run, folder) if episodes == TRAINING else _evaluation_files(run, folder, episodes)
+    return sorted(files, key=lambda pair: pair[0].step)
 
 
 def _training_files(run: Run, folder: Path) -> Iterator[tuple[Measurement, Path]]:
@@ -73,15 +73,15 @@ def _training_files(run: Run, folder: Path) -> Iterator[tuple[Measurement, Path]
 
 
 def _evaluation_files(run: Run, folder: Path, play: str) -> Iterator[tuple[Measurement, Path]]:
-    for each in run.evaluations:
-        plain = folder / f"{episodes_name(each.stage, each.when, each.step, play)}.jsonl"
-        yield from ((each, path) for path in (plain, Path(f"{plain}.gz")) if path.is_file())
+    for row in run.evaluations:
+        plain = folder / f"{episodes_name(row.stage, row.when, row.step, play)}.jsonl"
+        yield from ((row, path) for path in (plain, Path(f"{plain}.gz")) if path.is_file())
 
 
 def read_episodes(row: Measurement, path: Path) -> Measurement:
     """The means of a file's episodes, at the step of `row`. Raises BadInput for a damaged line."""
     lines = enumerate(read_lines(path), start=1)
-    means = values(merge(measure_episode(read_trajectory(each, f"{path} line {number}")) for number, each in lines))
+    means = values(merge(measure_episode(read_trajectory(line, f"{path} line {number}")) for number, line in lines))
     if means.get("verdict/unparsable") == 1:  # judgements of another kind, such as summaries of answers
         means = {key: mean for key, mean in means.items() if not key.startswith("verdict/")}
     return Measurement(stage=row.stage, step=row.step, stage_step=row.stage_step, values=means)

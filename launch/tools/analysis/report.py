@@ -39,8 +39,8 @@ def make_figures(settings: Sequence[SeedGroup[Run]], request: Request) -> dict[s
     """Write the files. Of each figure its lines, or why it is left out."""
     runs = [run for setting in settings for run in setting.runs]
     sources, training = {FIGURES[name].source for name in request.figures}, request.episodes == TRAINING
-    read = "episodes" in sources or ("finish" in sources and not training)
-    texts = _read_texts(runs, request.episodes) if read else {}
+    needs_texts = "episodes" in sources or ("finish" in sources and not training)
+    texts = _read_texts(runs, request.episodes) if needs_texts else {}
     calling, last = any_calls(runs), LAST if training else 1
     rows_of: Mapping[str, Callable[[Run], Sequence[Measurement]]] = {
         "rows": lambda run: add_derived(run.rows, calling),
@@ -61,21 +61,21 @@ def make_figures(settings: Sequence[SeedGroup[Run]], request: Request) -> dict[s
 
 def _read_texts(runs: Sequence[Run], episodes: str) -> dict[Run, list[Measurement]]:
     files = [(run, row, path) for run in runs for row, path in find_files(run, episodes)]
-    found: dict[Run, list[Measurement]] = {run: [] for run in runs}
+    measurements: dict[Run, list[Measurement]] = {run: [] for run in runs}
     with Bar() as show:
         for done, (run, row, path) in enumerate(files, start=1):
-            found[run].append(read_episodes(row, path))
+            measurements[run].append(read_episodes(row, path))
             show("files of episodes", done, len(files))
-    return found
+    return measurements
 
 
 def _make_comparison(name: str, settings: Sequence[SeedGroup[Run]], request: Request) -> list[str] | str:
     collect, draw, report = COMPARED[name]
-    found = collect(settings)
-    if not found:
+    comparison = collect(settings)
+    if not comparison:
         return ABSENT
-    draw(request.folder / f"{name}.png", found, settings)
-    return report(request.folder, name, found)
+    draw(request.folder / f"{name}.png", comparison, settings)
+    return report(request.folder, name, comparison)
 
 
 def _make_curves(
@@ -83,20 +83,20 @@ def _make_curves(
 ) -> list[str] | str:
     source, of = FIGURES[name].source, f"{request.episodes} episodes"
     papers = common_paper_figures(settings)
-    found = build_charts(PANELS[name], settings, rows_of, request.by, papers, every=request.explicit)
+    charts = build_charts(PANELS[name], settings, rows_of, request.by, papers, every=request.explicit)
     if source == "evaluations":  # what was evaluated once is a result and no curve
-        found = [chart for chart in found if any(len(curve.points) > 1 for curve in chart.curves)]
-    shown = found
+        charts = [chart for chart in charts if any(len(curve.points) > 1 for curve in chart.curves)]
+    selected = charts
     if source == "episodes" and not request.explicit:
-        shown = [chart for chart in found if any(point.mean for point in chart.points)]
-    if not shown:
-        return FLAT if found else ABSENT
+        selected = [chart for chart in charts if any(point.mean for point in chart.points)]
+    if not selected:
+        return FLAT if charts else ABSENT
     last = f"mean of the last {LAST} steps" if request.episodes == TRAINING else f"of the last {of}"
     note = {"finish": last, "episodes": f"of {of}"}.get(source, "")
     x_label = "message of the model" if source == "finish" else "step" if request.by == "step" else "step of the stage"
-    window = 1 if source in ("finish", "evaluations") else request.smooth or smoothing_window(shown)
-    draw_curves(request.folder / f"{name}.png", shown, settings, note=note, x_label=x_label, window=window)
-    return report_curves(request.folder, name, x_label, shown)
+    window = 1 if source in ("finish", "evaluations") else request.smooth or smoothing_window(selected)
+    draw_curves(request.folder / f"{name}.png", selected, settings, note=note, x_label=x_label, window=window)
+    return report_curves(request.folder, name, x_label, selected)
 
 
 # -- numbers -----------------------------------------------------------------------------------------------------------
@@ -123,7 +123,7 @@ def report_curves(folder: Path, name: str, x_label: str, charts: Sequence[Chart]
 
 def _describe_ends(curve: Curve) -> tuple[str, str, str]:
     tenth, points = max(1, len(curve.points) // 10), f"{len(curve.points)} points"
-    begin, end = (_format_mean([each.mean for each in part]) for part in (curve.points[:tenth], curve.points[-tenth:]))
+    begin, end = (_format_mean([point.mean for point in cut]) for cut in (curve.points[:tenth], curve.points[-tenth:]))
     if spreads := [point.spread for point in curve.points[-tenth:] if point.spread is not None]:
         return begin, f"{end} ± {_format_mean(spreads)}", f"{points}, {curve.points[-1].seeds} seeds"
     return begin, end, points
@@ -134,32 +134,32 @@ def _format_mean(values: Sequence[float]) -> str:
 
 
 def report_entries(folder: Path, name: str, entries: Sequence[Entry]) -> list[str]:
-    rows = [asdict(each) for each in entries]
+    rows = [asdict(entry) for entry in entries]
     _write(folder, name, {"entries": rows}, rows)
     lines = [name]
-    wide = max(len(each.label) for each in entries)
-    for each in entries:
-        value, seeds = _format_number(each.value), ""
-        if each.spread is not None:
-            value, seeds = f"{value} ± {_format_number(each.spread)}", f"   {each.seeds} seeds"
-        if each.low is not None and each.high is not None:
-            value += f" ({_format_number(each.low)} to {_format_number(each.high)})"
-        paper = "" if each.paper is None else f"   paper {_format_number(each.paper)}, {each.value - each.paper:+.3f}"
-        lines.append(f"  {_shorten(each.key)}  {each.label:<{wide}} {value:<24}{seeds}{paper}".rstrip())
+    wide = max(len(entry.label) for entry in entries)
+    for entry in entries:
+        value, seeds = _format_number(entry.value), ""
+        if entry.spread is not None:
+            value, seeds = f"{value} ± {_format_number(entry.spread)}", f"   {entry.seeds} seeds"
+        if entry.low is not None and entry.high is not None:
+            value += f" ({_format_number(entry.low)} to {_format_number(entry.high)})"
+        ref = "" if entry.paper is None else f"   paper {_format_number(entry.paper)}, {entry.value - entry.paper:+.3f}"
+        lines.append(f"  {_shorten(entry.key)}  {entry.label:<{wide}} {value:<24}{seeds}{ref}".rstrip())
     return lines
 
 
 def report_scatters(folder: Path, name: str, scatters: Sequence[Scatter]) -> list[str]:
     head = ("title", "label", "mean_reward", "accuracy")
-    rows = [dict(zip(head, (each.title, *point), strict=True)) for each in scatters for point in each.points]
-    _write(folder, name, {"scatters": [asdict(each) for each in scatters]}, rows)
-    found = [(_shorten(each.title), each.correlation) for each in scatters]
-    return [name, *(f"  {title}  r = {r.r:.3f} ({r.low:.3f} to {r.high:.3f}), {r.count} points" for title, r in found)]
+    rows = [dict(zip(head, (scatter.title, *point), strict=True)) for scatter in scatters for point in scatter.points]
+    _write(folder, name, {"scatters": [asdict(scatter) for scatter in scatters]}, rows)
+    fits = [(_shorten(scatter.title), scatter.correlation) for scatter in scatters]
+    return [name, *(f"  {title}  r = {r.r:.3f} ({r.low:.3f} to {r.high:.3f}), {r.count} points" for title, r in fits)]
 
 
 def _write(folder: Path, name: str, content: Mapping[str, Any], rows: Sequence[Mapping[str, Any]]) -> None:
-    about = {"question": FIGURES[name].question, "papers": FIGURES[name].papers}
-    replace_file(folder / f"{name}.json", json.dumps({**about, **content}, indent=1, ensure_ascii=False) + "\n")
+    header = {"question": FIGURES[name].question, "papers": FIGURES[name].papers}
+    replace_file(folder / f"{name}.json", json.dumps({**header, **content}, indent=1, ensure_ascii=False) + "\n")
     text = io.StringIO()
     lines = csv.DictWriter(text, list(rows[0]), lineterminator="\n")  # nothing is an empty cell
     lines.writeheader()

@@ -39,49 +39,49 @@ class Scatter:
 
 def paper_figures(run: Run) -> dict[str, float]:
     """{"musique/greedy/exact_match": 0.223}: of `eval.paper` and `eval.sets.NAME.paper`, also those of a stage."""
-    given: dict[str, dict[str, Any]] = defaultdict(dict)  # by set; the held-out tasks have no name
+    by_set: dict[str, dict[str, Any]] = defaultdict(dict)  # by set; the held-out tasks have no name
     for config in (run.config, *run.config["stages"]):
         evaluation = config.get("eval") or {}
-        for name, one in {"": evaluation, **(evaluation.get("sets") or {})}.items():
-            given[name] |= (one or {}).get("paper") or {}
-    found: dict[str, float] = {}
+        for name, eval_set in {"": evaluation, **(evaluation.get("sets") or {})}.items():
+            by_set[name] |= (eval_set or {}).get("paper") or {}
+    figures: dict[str, float] = {}
     for play in list_plays(run.evaluations):
         name, _, how = play.rpartition("/")
-        for key, value in given[name].items():
+        for key, value in by_set[name].items():
             metric = key.removeprefix(f"{how}/")
             if type(value) in (int, float) and (metric != key or "/" not in key):  # null takes a figure back
-                found[f"{play}/{metric}"] = float(value)
-    return found
+                figures[f"{play}/{metric}"] = float(value)
+    return figures
 
 
 def common_paper_figures(settings: Sequence[SeedGroup[Run]]) -> dict[str, float]:
     """The figures that all settings have which have one: those of different experiments are no single line."""
-    found: dict[str, set[float]] = defaultdict(set)
-    for run in (run for each in settings for run in each.runs):
+    figures: dict[str, set[float]] = defaultdict(set)
+    for run in (run for setting in settings for run in setting.runs):
         for key, value in paper_figures(run).items():
-            found[key].add(value)
-    return {key: values.pop() for key, values in found.items() if len(values) == 1}
+            figures[key].add(value)
+    return {key: values.pop() for key, values in figures.items() if len(values) == 1}
 
 
 def collect_results(settings: Sequence[SeedGroup[Run]]) -> list[Entry]:
     """Of each play the number that stands for it, and those that the recipe has a paper's figure for."""
-    papers = {each.label: common_paper_figures([each]) for each in settings}
-    found: list[Entry] = []
-    for play in list_plays(row for each in settings for run in each.runs for row in run.evaluations):
-        last = {each.label: _last_values(each.runs, f"{play}/episodes") for each in settings}
-        known = {key for rows in last.values() for row in rows for key in row}
-        measured = [f"{play}/{name}" for name in MEASURES if f"{play}/{name}" in known][:1]
-        printed = [key for own in papers.values() for key in own if key.rpartition("/")[0] == play]
+    papers = {setting.label: common_paper_figures([setting]) for setting in settings}
+    entries: list[Entry] = []
+    for play in list_plays(row for setting in settings for run in setting.runs for row in run.evaluations):
+        last = {setting.label: _last_values(setting.runs, f"{play}/episodes") for setting in settings}
+        keys = {key for rows in last.values() for row in rows for key in row}
+        measured = [f"{play}/{name}" for name in MEASURES if f"{play}/{name}" in keys][:1]
+        printed = [key for figures in papers.values() for key in figures if key.rpartition("/")[0] == play]
         for key in dict.fromkeys((*measured, *printed)):
             for label, rows in last.items():
                 if seeds := [row for row in rows if key in row]:
-                    found.append(_entry(key, label, seeds, papers[label].get(key)))
-    return found
+                    entries.append(_entry(key, label, seeds, papers[label].get(key)))
+    return entries
 
 
 def _last_values(runs: Sequence[Run], key: str) -> list[Mapping[str, float]]:
-    """What the last evaluation with this key came to, in the runs that have come as far as the one that is furthest."""
-    rows = [row for run in runs for row in [each for each in run.evaluations if key in each.values][-1:]]
+    """Values of the last evaluation that has this key, of the runs that got as far as the furthest one."""
+    rows = [row for run in runs for row in [row for row in run.evaluations if key in row.values][-1:]]
     furthest = max(rows, key=lambda row: row.step, default=None)
     return [row.values for row in rows if furthest is not None and row.at == furthest.at]
 
@@ -94,8 +94,8 @@ def _entry(key: str, label: str, seeds: Sequence[Mapping[str, float]], paper: fl
 def correlate_rewards(settings: Sequence[SeedGroup[Run]]) -> list[Scatter]:
     """Reward against accuracy in each play, a point for each evaluation under the same reward: the values of different
     ones are no common scale. Those of four points and more, unless one side does not vary."""
-    evaluations = [(each.label, run, row) for each in settings for run in each.runs for row in run.evaluations]
-    found: dict[tuple[str, int], list[tuple[str, float, float]]] = defaultdict(list)
+    evaluations = [(setting.label, run, row) for setting in settings for run in setting.runs for row in run.evaluations]
+    by_reward: dict[tuple[str, int], list[tuple[str, float, float]]] = defaultdict(list)
     rewards: list[Mapping[str, Any]] = []  # compared by ==: the order of their keys does not matter, nor 1 for 1.0
     for play in list_plays(row for _, _, row in evaluations):
         for label, run, row in evaluations:
@@ -103,18 +103,18 @@ def correlate_rewards(settings: Sequence[SeedGroup[Run]]) -> list[Scatter]:
             mean, right = (row.values.get(f"{play}/{name}") for name in ("mean_reward", "accuracy"))
             if mean is not None and right is not None:
                 rewards += [] if reward in rewards else [reward]
-                found[f"{play}, {reward.get('name')}", rewards.index(reward)].append((label, mean, right))
-    made = [
+                by_reward[f"{play}, {reward.get('name')}", rewards.index(reward)].append((label, mean, right))
+    scatters = [
         Scatter(title=title, points=tuple(points), correlation=pearson(*list(zip(*points, strict=True))[1:]))
-        for (title, _), points in found.items()
+        for (title, _), points in by_reward.items()
         if len(points) > 3
     ]
-    return [each for each in made if not math.isnan(each.correlation.r)]
+    return [scatter for scatter in scatters if not math.isnan(scatter.correlation.r)]
 
 
 def _reward(run: Run, stage: str) -> Mapping[str, Any]:
     """With what the stage changes."""
-    own: Mapping[str, Any] = next(
-        (each for each, name in zip(run.config["stages"], run.stages, strict=True) if name == stage), {}
+    stage_config: Mapping[str, Any] = next(
+        (config for config, name in zip(run.config["stages"], run.stages, strict=True) if name == stage), {}
     )
-    return {**(run.config.get("reward") or {}), **(own.get("reward") or {})}
+    return {**(run.config.get("reward") or {}), **(stage_config.get("reward") or {})}

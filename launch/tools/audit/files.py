@@ -76,11 +76,11 @@ class Looked:
     @cached_property
     def seals(self) -> Mapping[str, Sequence[str]]:
         """By name all digests that were written for it, the newest last."""
-        found: dict[str, list[str]] = {}
+        digests: dict[str, list[str]] = {}
         for row in self.rows:
             if isinstance(row, Sealed):
-                found.setdefault(row.name, []).append(row.digest)
-        return found
+                digests.setdefault(row.name, []).append(row.digest)
+        return digests
 
     @cached_property
     def book(self) -> SealBook:
@@ -112,13 +112,13 @@ class Looked:
     def kills(self) -> int:
         """Processes that may have been killed between a file and its seal: they have sealed no summary."""
         ended = {row.lineage for row in self.rows if isinstance(row, Sealed) and row.name == SUMMARY}
-        begun = [row.lineage for row in self.rows if isinstance(row, Begin)]
-        return sum(each not in ended for each in begun[:-1]) + (not self.is_over)
+        lineages = [row.lineage for row in self.rows if isinstance(row, Begin)]
+        return sum(lineage not in ended for lineage in lineages[:-1]) + (not self.is_over)
 
     @property
     def is_sealed(self) -> bool:
         """Whether it has digests: an earlier rlsys wrote none."""
-        return any(each.chain for each in self.links)
+        return any(link.chain for link in self.links)
 
     @property
     def lacks_digests(self) -> str:
@@ -133,16 +133,16 @@ class Looked:
         return self.state in OVER and self.run.summary.get("by") != "parent"
 
 
-def read_run(path: Path, *, own: bool = False) -> Looked:
-    """own: of a run that asks itself, once it has left a summary. Raises BadInput for what is no run directory.
+def read_run(path: Path, *, after_summary: bool = False) -> Looked:
+    """after_summary: a run that has ended reads itself; its summary says how. Raises BadInput for no run directory.
 
     A run may write meanwhile. What speaks of the journal is read before it, and what its digests speak of after it;
     lines that came in between, whose digests are not known, are left out.
     """
     run = read_directory(path)
     marks = list(_read_marks(path, run.summary))
-    early = None if run.state in OVER else {each.name for each in (*_metrics(path, []), *_evaluations(path, []))}
-    status = next((each for each in get_args(State) if each == run.summary.get("status")), run.state)
+    old_names = None if run.state in OVER else {line.name for line in (*_metrics(path, []), *_evaluations(path, []))}
+    status = next((state for state in get_args(State) if state == run.summary.get("status")), run.state)
     unreadable: list[str] = []
     chain: list[Link] = []
     rows: list[Row] = []
@@ -155,12 +155,12 @@ def read_run(path: Path, *, own: bool = False) -> Looked:
             rows.append(Other())
     sealed = {row.name for row in rows if isinstance(row, Sealed)}
     metrics, evaluations = (
-        [each for each in lines if early is None or each.name in early or each.name in sealed]
+        [line for line in lines if old_names is None or line.name in old_names or line.name in sealed]
         for lines in (_metrics(path, unreadable), _evaluations(path, unreadable))
     )
     return Looked(
         run=run,
-        state=status if own else run.state,
+        state=status if after_summary else run.state,
         marks=marks,
         links=chain,
         rows=rows,
@@ -173,14 +173,14 @@ def read_run(path: Path, *, own: bool = False) -> Looked:
 def list_checkpoints(path: Path) -> list[Path]:
     """Those of a run directory that are whole, the oldest first."""
     folder = path / "checkpoints"
-    found = [each for each in folder.iterdir() if _is_checkpoint(each)] if folder.is_dir() else []
-    return sorted(found, key=step_of)
+    checkpoints = [child for child in folder.iterdir() if _is_checkpoint(child)] if folder.is_dir() else []
+    return sorted(checkpoints, key=step_of)
 
 
 def foreign_checkpoints(path: Path) -> list[str]:
     """What lies among them under a name that a run gives to nothing."""
-    others = (each for each in (path / "checkpoints").glob("*") if not _is_checkpoint(each))
-    return sorted(each.name for each in others if not each.name.startswith((".", "aside")))
+    foreign = (child for child in (path / "checkpoints").glob("*") if not _is_checkpoint(child))
+    return sorted(child.name for child in foreign if not child.name.startswith((".", "aside")))
 
 
 def _is_checkpoint(path: Path) -> bool:

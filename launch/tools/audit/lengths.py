@@ -22,8 +22,8 @@ class LengthTest:
     def describe(self) -> str:
         if not self.left_out:
             return f"all of {self.played:,} episodes count, {self.played_mean:.1f} tokens on average"
-        kept = f"{self.played - self.left_out:,} of {self.played:,} episodes count"
-        return f"{kept}, {self.trained_mean:.1f} tokens on average against {self.played_mean:.1f}, p = {self.p:.2g}"
+        counted = f"{self.played - self.left_out:,} of {self.played:,} episodes count"
+        return f"{counted}, {self.trained_mean:.1f} tokens on average against {self.played_mean:.1f}, p = {self.p:.2g}"
 
 
 Lengths = Sequence[float] | npt.NDArray[np.number]
@@ -31,21 +31,21 @@ Lengths = Sequence[float] | npt.NDArray[np.number]
 
 def compare_lengths(trained: Lengths, left_out: Lengths) -> LengthTest:
     """Tokens of each episode. Raises ValueError for no episodes at all."""
-    kept, gone = np.asarray(trained, float), np.asarray(left_out, float)
-    played = np.concatenate([kept, gone])
+    trained_N, left_out_N = np.asarray(trained, float), np.asarray(left_out, float)
+    played = np.concatenate([trained_N, left_out_N])
     if not len(played):
         raise ValueError("no episodes")
-    p = 1.0 if not len(gone) else 0.0 if not len(kept) else _p_value(kept, gone)
+    p = 1.0 if not len(left_out_N) else 0.0 if not len(trained_N) else _p_value(trained_N, left_out_N)
     return LengthTest(
         played=len(played),
-        left_out=len(gone),
+        left_out=len(left_out_N),
         played_mean=float(played.mean()),
-        trained_mean=float(kept.mean()) if len(kept) else 0.0,
+        trained_mean=float(trained_N.mean()) if len(trained_N) else 0.0,
         p=p,
     )
 
 
-def _p_value(one: npt.NDArray[np.float64], other: npt.NDArray[np.float64]) -> float:
+def _p_value(trained: npt.NDArray[np.float64], left_out: npt.NDArray[np.float64]) -> float:
     from scipy.stats import ks_2samp
 
-    return float(ks_2samp(one, other).pvalue)
+    return float(ks_2samp(trained, left_out).pvalue)

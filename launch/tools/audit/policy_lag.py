@@ -15,18 +15,18 @@ def lag(looked: Looked, show: Show) -> Property:
     which has the version that each group was started with and the version that each step has made."""
     offenders: list[str] = []
     most, bounds = 0.0, set[str]()
-    oldest = _oldest(looked)
+    oldest = _oldest_versions(looked)
     for row in (line.row for line in looked.metrics if "lag/max" in line.row):
-        behind = _behind(row, oldest)
+        behind = _lag_by_journal(row, oldest)
         offenders += _against_journal(row, behind)
-        found, bound = max(number_of(row, "lag/max"), behind or 0), _bound(looked, row)
-        most = max(most, found)
+        versions, bound = max(number_of(row, "lag/max"), behind or 0), _bound(looked, row)
+        most = max(most, versions)
         bounds.add(f"{bound:g}" if type(bound) is float else str(bound))
-        offenders += _against_bound(row, found, bound)
-    said = looked.run.summary.get("lag")
+        offenders += _against_bound(row, versions, bound)
+    summary = looked.run.summary.get("lag")
     stated = max((number_of(line.row, "lag/max") for line in looked.metrics), default=0)
-    if looked.is_over and isinstance(said, dict) and said.get("max") != stated:
-        offenders.append(f"summary.json has a lag of {said.get('max')} versions, the rows {stated:g}")
+    if looked.is_over and isinstance(summary, dict) and summary.get("max") != stated:
+        offenders.append(f"summary.json has a lag of {summary.get('max')} versions, the rows {stated:g}")
     allowed = " or ".join(sorted(bounds))
     says = f"at most {most:g} versions, {allowed} allowed" if bounds else "no step of an rl stage"
     return Property(name="lag", says=says, offenders=tuple(offenders))
@@ -34,17 +34,17 @@ def lag(looked: Looked, show: Show) -> Property:
 
 def _against_journal(row: Mapping[str, Any], behind: int | None) -> Iterator[str]:
     """Tokens are as old as the weights that their group was started with, or newer."""
-    found = number_of(row, "lag/max")
-    if behind is not None and found > behind:
-        yield f"step {row['step']}: {found:g} versions, by the journal at most {behind:g}"
+    versions = number_of(row, "lag/max")
+    if behind is not None and versions > behind:
+        yield f"step {row['step']}: {versions:g} versions, by the journal at most {behind:g}"
 
 
-def _against_bound(row: Mapping[str, Any], found: float, bound: Any) -> Iterator[str]:
+def _against_bound(row: Mapping[str, Any], versions: float, bound: Any) -> Iterator[str]:
     if type(bound) not in (int, float):
         place = "the row" if "lag/bound" in row else "config.yaml"
         yield f"step {row['step']}: {place} has no number of loop.max_policy_lag"
-    elif found > bound:
-        yield f"step {row['step']}: {found:g} versions (loop.max_policy_lag={bound:g})"
+    elif versions > bound:
+        yield f"step {row['step']}: {versions:g} versions (loop.max_policy_lag={bound:g})"
 
 
 def _bound(looked: Looked, row: Mapping[str, Any]) -> Any:
@@ -55,24 +55,24 @@ def _bound(looked: Looked, row: Mapping[str, Any]) -> Any:
     return looked.run.setting("loop.max_policy_lag", str(row.get("stage")))
 
 
-def _behind(row: Mapping[str, Any], oldest: Mapping[int, int]) -> int | None:
+def _lag_by_journal(row: Mapping[str, Any], oldest: Mapping[int, int]) -> int | None:
     """Versions from the oldest one with which a group of the step was started to the one that the step has trained."""
     version, started = row.get("version"), oldest.get(row["step"])
     if type(version) is not int or started is None:
         return None
-    made = number_of(row, "tokens/trained") > 0  # a step that trains nothing, or whose update is skipped, makes none
-    return version - made - started
+    trains = number_of(row, "tokens/trained") > 0  # a step that trains nothing, or whose update is skipped, makes none
+    return version - trains - started
 
 
-def _oldest(looked: Looked) -> dict[int, int]:
+def _oldest_versions(looked: Looked) -> dict[int, int]:
     """Of each step, the oldest version with which a group was started that it has taken, whatever became of it."""
     started: dict[tuple[str, int], int] = {}
     oldest: dict[int, int] = {}
-    own = set(looked.outcomes[0])
+    counted = set(looked.outcomes[0])
     for row in looked.surviving:
         if isinstance(row, Dispatched):
             started[row.stage, row.sequence] = row.version
-        elif isinstance(row, Finished) and row in own and (row.stage, row.sequence) in started:
+        elif isinstance(row, Finished) and row in counted and (row.stage, row.sequence) in started:
             version = started[row.stage, row.sequence]
             oldest[row.step] = min(version, oldest.get(row.step, version))
     return oldest

@@ -41,9 +41,9 @@ CERTAIN = 1e-3  # lengths that differ so much come about by chance once in a tho
 
 def journal(looked: Looked, show: Show) -> Property:
     """Every row as it was written, and none missing: between two rows, and up to what summary and checkpoints say."""
-    offenders = [each for each in looked.unreadable if each.startswith(JOURNAL)]
-    offenders += _torn(looked, JOURNAL)
-    broken = [number for number, each in enumerate(looked.links, start=1) if not each.fits]
+    offenders = [problem for problem in looked.unreadable if problem.startswith(JOURNAL)]
+    offenders += _find_torn(looked, JOURNAL)
+    broken = [number for number, link in enumerate(looked.links, start=1) if not link.fits]
     offenders += [f"line {number} was changed, or a line before it is missing" for number in broken]
     for mark in looked.marks:
         if mark.rows > len(looked.links):
@@ -52,24 +52,24 @@ def journal(looked: Looked, show: Show) -> Property:
         elif mark.chain and mark.rows and looked.links[mark.rows - 1].chain != mark.chain:
             offenders.append(f"row {mark.rows} is not the one that {mark.name} was written after")
     lineages = 1 + max((row.lineage for row in looked.rows), default=-1)
-    said = f"{len(looked.rows):,} rows of {lineages} lineages" if lineages != 1 else f"{len(looked.rows):,} rows"
+    counts = f"{len(looked.rows):,} rows of {lineages} lineages" if lineages != 1 else f"{len(looked.rows):,} rows"
     chain = looked.lacks_digests or "each with the digest of the one before"
-    return Property(name="journal", says=f"{said}, {chain}", offenders=tuple(offenders))
+    return Property(name="journal", says=f"{counts}, {chain}", offenders=tuple(offenders))
 
 
 def prompts(looked: Looked, show: Show) -> Property:
     """Each prompt that was started was trained, filtered or failed once, or is in flight, in the lineage that
     survives. In a run that is done none is. The rows of metrics count as many."""
     book = looked.account
-    offenders = [*book.problems, *_miscounted(looked)]
+    offenders = [*book.problems, *_check_groups(looked)]
     if looked.state == "done" and book.in_flight:
         closed = {(row.stage, row.sequence) for row in looked.surviving if isinstance(row, Finished)}
-        begun = {(row.stage, row.sequence): row.task for row in looked.surviving if isinstance(row, Dispatched)}
-        offenders += [f"{key} ({task}) was started and never ended" for key, task in begun.items() if key not in closed]
-    said = looked.run.summary.get("prompts")
-    if looked.is_over and isinstance(said, dict):
-        counted = _counted(looked)
-        for name, number in said.items():
+        tasks = {(row.stage, row.sequence): row.task for row in looked.surviving if isinstance(row, Dispatched)}
+        offenders += [f"{key} ({task}) was started and never ended" for key, task in tasks.items() if key not in closed]
+    summary = looked.run.summary.get("prompts")
+    if looked.is_over and isinstance(summary, dict):
+        counted = _ledger_at_end(looked)
+        for name, number in summary.items():
             if name in PROMPTS and number != getattr(counted, name):
                 offenders.append(f"summary.json counts {number} {name}, the journal {getattr(counted, name)}")
     parts = (
@@ -80,24 +80,24 @@ def prompts(looked: Looked, show: Show) -> Property:
     )
 
 
-def _miscounted(looked: Looked) -> list[str]:
+def _check_groups(looked: Looked) -> list[str]:
     """Two accounts of the same groups: a step's row is made of what was trained, the journal of what was decided."""
-    own, late = looked.outcomes
-    found = Counter((row.step, row.outcome) for row in own)
+    counted, late = looked.outcomes
+    counts = Counter((row.step, row.outcome) for row in counted)
     trained = [row for row in late if row.outcome != "filtered"]  # only what has no signal can be left to a later one
     return [
         f"step {row.step}: {(row.stage, row.sequence)} was {row.outcome} in it by a process that did not take it"
         for row in trained
     ] + [
         f"step {row['step']}: its row counts {number_of(row, f'groups/{outcome}'):g} {outcome} groups, "
-        f"the journal {found[row['step'], outcome]}"
+        f"the journal {counts[row['step'], outcome]}"
         for row in (line.row for line in looked.metrics)
         for outcome in get_args(Outcome)
-        if f"groups/{outcome}" in row and number_of(row, f"groups/{outcome}") != found[row["step"], outcome]
+        if f"groups/{outcome}" in row and number_of(row, f"groups/{outcome}") != counts[row["step"], outcome]
     ]
 
 
-def _counted(looked: Looked) -> Ledger:
+def _ledger_at_end(looked: Looked) -> Ledger:
     """As a summary has it."""
     last = looked.run.summary.get("steps")
     return ledger(drop_later_outcomes(looked.surviving, last if type(last) is int else 0))
@@ -109,19 +109,19 @@ def epochs(looked: Looked, show: Show) -> Property:
     for row in looked.surviving:
         if isinstance(row, Dispatched):
             tasks[row.stage, row.epoch].add(row.task)
-    offenders, whole = [], 0
+    offenders, complete = [], 0
     for stage in dict.fromkeys(stage for stage, _ in tasks):
-        own = sorted(epoch for name, epoch in tasks if name == stage)
+        order = sorted(epoch for name, epoch in tasks if name == stage)
         if looked.run.setting("curriculum.name", stage) != "uniform" or looked.run.setting("envs", stage):
             continue
-        first = tasks[stage, own[0]]
-        whole += len(own) - 1
-        for epoch in own:
-            missing = first - tasks[stage, epoch] if epoch != own[-1] else ()  # the last one may have begun only
+        first = tasks[stage, order[0]]
+        complete += len(order) - 1
+        for epoch in order:
+            missing = first - tasks[stage, epoch] if epoch != order[-1] else ()  # the last one may have begun only
             offenders += [f"{stage}: task {task} is missing in epoch {epoch}" for task in sorted(missing)]
             added = tasks[stage, epoch] - first
-            offenders += [f"{stage}: task {task} of epoch {epoch} is not in epoch {own[0]}" for task in sorted(added)]
-    return Property(name="epochs", says=f"{whole} complete, each with the same tasks", offenders=tuple(offenders))
+            offenders += [f"{stage}: task {task} of epoch {epoch} is not in epoch {order[0]}" for task in sorted(added)]
+    return Property(name="epochs", says=f"{complete} complete, each with the same tasks", offenders=tuple(offenders))
 
 
 # -- rows -------------------------------------------------------------------------------------------------------------
@@ -129,54 +129,54 @@ def epochs(looked: Looked, show: Show) -> Property:
 
 def rows(looked: Looked, show: Show) -> Property:
     """One row of metrics for each step, as it was written; and the lines of evaluations."""
-    offenders = [each for each in looked.unreadable if not each.startswith(JOURNAL)]
-    offenders += _torn(looked, METRICS, EVALUATIONS)
-    for name, found in ((METRICS, looked.metrics), (EVALUATIONS, looked.evaluations)):  # a resume reads up to its step
-        early = [each for before, each in pairwise(found) if each.row["step"] < before.row["step"]]
-        offenders += [f"{name} line {each.number}: of a step before that of the line above" for each in early]
+    offenders = [problem for problem in looked.unreadable if not problem.startswith(JOURNAL)]
+    offenders += _find_torn(looked, METRICS, EVALUATIONS)
+    for name, lines in ((METRICS, looked.metrics), (EVALUATIONS, looked.evaluations)):  # a resume reads up to its step
+        misplaced = [line for before, line in pairwise(lines) if line.row["step"] < before.row["step"]]
+        offenders += [f"{name} line {line.number}: of a step before that of the line above" for line in misplaced]
     written = (*looked.metrics, *looked.evaluations)
-    lines = {each.name: each for each in written}
-    times = Counter(each.name for each in written)
+    by_name = {line.name: line for line in written}
+    times = Counter(line.name for line in written)
     offenders += [f"{name}: {count} lines" for name, count in times.items() if count > 1]
     if looked.is_over and not looked.is_sealed:
         steps = looked.run.summary.get("steps")
-        known = {each.row["step"] for each in looked.metrics}
-        missing = sorted({*range(1, 1 + (steps if type(steps) is int else 0))} - known)
+        present = {line.row["step"] for line in looked.metrics}
+        missing = sorted({*range(1, 1 + (steps if type(steps) is int else 0))} - present)
         offenders += [f"step {step} has no row of metrics" for step in missing]
     if looked.is_sealed:
-        sealed = {name: known[-1] for name, known in looked.seals.items() if name.startswith((METRICS, EVALUATIONS))}
+        sealed = {name: seals[-1] for name, seals in looked.seals.items() if name.startswith((METRICS, EVALUATIONS))}
         alive = {row.name for row in looked.surviving if isinstance(row, Sealed)}
-        last = max((each.row["step"] for each in looked.metrics), default=0)  # later ones were taken back
+        last = max((line.row["step"] for line in looked.metrics), default=0)  # later ones were taken back
         alive |= {metrics_line(step) for step in range(1, last + 1)}
-        offenders += [f"{name}: the line is missing" for name in sealed if name in alive and name not in lines]
-        changed = [name for name, each in lines.items() if name in sealed and sealed[name] != each.digest]
-        offenders += [f"{name}: not what was written (line {lines[name].number})" for name in changed]
-        offenders += _strangers(looked, sealed)
-    said = f"{len(looked.metrics):,} of metrics and {len(looked.evaluations):,} of evaluations"
-    return Property(name="rows", says=f"{said}, {looked.lacks_digests or 'as written'}", offenders=tuple(offenders))
+        offenders += [f"{name}: the line is missing" for name in sealed if name in alive and name not in by_name]
+        changed = [name for name, line in by_name.items() if name in sealed and sealed[name] != line.digest]
+        offenders += [f"{name}: not what was written (line {by_name[name].number})" for name in changed]
+        offenders += _find_unsealed(looked, sealed)
+    counts = f"{len(looked.metrics):,} of metrics and {len(looked.evaluations):,} of evaluations"
+    return Property(name="rows", says=f"{counts}, {looked.lacks_digests or 'as written'}", offenders=tuple(offenders))
 
 
-def _torn(looked: Looked, *names: str) -> list[str]:
+def _find_torn(looked: Looked, *names: str) -> list[str]:
     """Files that end within a line. A process that is killed leaves one; its resume takes it away."""
     if looked.state != "done" or not looked.is_sealed:
         return []
     return [f"{name}: its last line has no end" for name in names if not ends_whole(looked.path / name)]
 
 
-def _strangers(looked: Looked, sealed: Mapping[str, str]) -> list[str]:
+def _find_unsealed(looked: Looked, sealed: Mapping[str, str]) -> list[str]:
     """Lines without a digest. A process that is killed between a line and its seal leaves one: the last of the metrics,
     where none came after it to take it back; of evaluations, which are not taken back, one each. Lines of an earlier
     rlsys have none, and stand before the first digest of the journal."""
-    if next((at for at, each in enumerate(looked.links) if each.chain), 0):
+    if next((at for at, link in enumerate(looked.links) if link.chain), 0):
         return []
     of_metrics, of_evaluations = (
-        [each for each in lines if each.name not in sealed] for lines in (looked.metrics, looked.evaluations)
+        [line for line in lines if line.name not in sealed] for lines in (looked.metrics, looked.evaluations)
     )
     if not looked.is_over and of_metrics == looked.metrics[-1:]:
         of_metrics = []
     if len(of_evaluations) <= looked.kills:
         of_evaluations = []
-    return [f"{each.name}: not written by the run" for each in (*of_metrics, *of_evaluations)]
+    return [f"{line.name}: not written by the run" for line in (*of_metrics, *of_evaluations)]
 
 
 def tokens(looked: Looked, show: Show) -> Property:
@@ -185,35 +185,35 @@ def tokens(looked: Looked, show: Show) -> Property:
     for row in (line.row for line in looked.metrics):
         if "tokens/generated" not in row:
             continue
-        whole = number_of(row, "tokens/generated")
-        found = {name: number_of(row, f"tokens/{name}") for name in FATES}
-        skipped = found["trained"] == 0 and number_of(row, "learner/skipped") > 0  # no gradient was finite
-        closes = sum(found.values()) == whole or skipped or "tokens/without_signal" not in row  # of an earlier rlsys
+        total = number_of(row, "tokens/generated")
+        fates = {name: number_of(row, f"tokens/{name}") for name in FATES}
+        skipped = fates["trained"] == 0 and number_of(row, "learner/skipped") > 0  # no gradient was finite
+        closes = sum(fates.values()) == total or skipped or "tokens/without_signal" not in row  # of an earlier rlsys
         groups = sum(number_of(row, f"tokens/in_{name}_groups") for name in ("trained", "filtered", "failed"))
-        if groups != whole or not closes:
-            offenders.append(f"step {row['step']}: {whole:g} tokens were sampled, {sum(found.values()):g} have a fate")
-        totals.update(found | {"sampled": whole, "discarded": number_of(row, "tokens/discarded")})
-    offenders += _misadded(looked)
-    parts = " + ".join(f"{totals[name]:,.0f} {what}" for name, what in FATES.items() if totals[name])
+        if groups != total or not closes:
+            offenders.append(f"step {row['step']}: {total:g} tokens were sampled, {sum(fates.values()):g} have a fate")
+        totals.update(fates | {"sampled": total, "discarded": number_of(row, "tokens/discarded")})
+    offenders += _check_tokens(looked)
+    parts = " + ".join(f"{totals[name]:,.0f} {fate}" for name, fate in FATES.items() if totals[name])
     lost = f"; {totals['discarded']:,.0f} more lost with attempts that broke" if totals["discarded"] else ""
     says = f"{totals['sampled']:,.0f} sampled = {parts}{lost}" if totals["sampled"] else "none sampled for training"
     return Property(name="tokens", says=says, offenders=tuple(offenders))
 
 
-def _misadded(looked: Looked) -> Iterator[str]:
+def _check_tokens(looked: Looked) -> Iterator[str]:
     """The summary against the rows. What evaluations and stages that generate have sampled is in no row."""
-    said = looked.run.summary.get("tokens")
-    if not looked.is_over or not isinstance(said, dict):
+    summary = looked.run.summary.get("tokens")
+    if not looked.is_over or not isinstance(summary, dict):
         return
     trained, sampled = (
         sum(number_of(line.row, key) for line in looked.metrics) for key in ("tokens/trained", "tokens/generated")
     )
-    if said.get("trained") != trained:
-        yield f"summary.json counts {said.get('trained')} trained tokens, the rows {trained:g}"
+    if summary.get("trained") != trained:
+        yield f"summary.json counts {summary.get('trained')} trained tokens, the rows {trained:g}"
     more = looked.evaluations or looked.run.summary.get("generated")
-    found = number_of(said, "generated")
-    if found < sampled or (found > sampled and not more):
-        yield f"summary.json counts {said.get('generated')} sampled tokens, the rows {sampled:g}"
+    generated = number_of(summary, "generated")
+    if generated < sampled or (generated > sampled and not more):
+        yield f"summary.json counts {summary.get('generated')} sampled tokens, the rows {sampled:g}"
 
 
 # -- files ------------------------------------------------------------------------------------------------------------
@@ -226,8 +226,8 @@ def checkpoints(looked: Looked, show: Show) -> Property:
     for folder in list_checkpoints(looked.path):
         show(f"checkpoints: {folder.name}")
         try:
-            found = compare_checkpoint(folder, looked.book, show)
-            checked, without = checked + found, without + (not found)
+            has_digests = compare_checkpoint(folder, looked.book, show)
+            checked, without = checked + has_digests, without + (not has_digests)
         except Damaged as error:
             if not folder.is_dir():
                 continue  # the run has removed it meanwhile
@@ -242,24 +242,24 @@ def checkpoints(looked: Looked, show: Show) -> Property:
 
 def files(looked: Looked, show: Show) -> Property:
     """Files of episodes and of evaluations, config.yaml and summary.json, as they were written."""
-    offenders, checked = [each for each in looked.run.damage if each.startswith("summary.json")], 0
+    offenders, checked = [problem for problem in looked.run.damage if problem.startswith("summary.json")], 0
     offenders += [*_changed_summary(looked), *_foreign_files(looked)]
     summary = looked.run.summary
-    steps = {each.row["step"] for each in looked.metrics}
-    for name, known in looked.seals.items():
+    steps = {line.row["step"] for line in looked.metrics}
+    for name, seals in looked.seals.items():
         if not _is_file(name) or not _is_due(name, steps, evaluated=bool(looked.evaluations)):
             continue
         plain = looked.path / f"{name}{ENDINGS.get(name.partition('/')[0], '')}"
         path = plain if plain.exists() else plain.with_name(f"{plain.name}.gz")
         try:
             with open_file(path) as file:
-                found = digest_of(file.read())
+                digest = digest_of(file.read())
         except (OSError, EOFError, zlib.error) as error:
             why = getattr(error, "strerror", None) or error
             offenders.append(f"{plain.relative_to(looked.path)} cannot be read ({why})")
             continue
         checked += 1
-        if found != known[-1]:
+        if digest != seals[-1]:
             offenders.append(f"{path.relative_to(looked.path)} is not what was written")
         if not checked % SHOW_EVERY:
             show(f"files: {checked}")
@@ -276,10 +276,10 @@ def _is_file(name: str) -> bool:
 def _changed_summary(looked: Looked) -> Iterator[str]:
     """By the journal, and by itself. The parent of a process that was killed writes one too, which no row knows."""
     path, sealed, summary = looked.path / SUMMARY, looked.summary_seal, looked.run.summary
-    own = summary.get(OWN)
+    digest = summary.get(OWN)
     if sealed and not path.exists():
         yield f"{SUMMARY} is missing"
-    elif (sealed and digest_of(path.read_bytes()) != sealed) or (own is not None and own != own_digest(summary)):
+    elif (sealed and digest_of(path.read_bytes()) != sealed) or (digest is not None and digest != own_digest(summary)):
         yield f"{SUMMARY} is not what was written"
     elif not sealed and looked.is_over and looked.book.since is not None:
         yield f"{SUMMARY}: not written by the run, or the end of {JOURNAL} is missing"
@@ -290,14 +290,14 @@ def _foreign_files(looked: Looked) -> list[str]:
     just written of a step, and one of an evaluation."""
     if not looked.is_sealed or not looked.links[0].chain:
         return []
-    found = [
+    problems = [
         f"{path.relative_to(looked.path)}: not written by the run"
         for folder, ending in ENDINGS.items()
         for path in sorted((looked.path / folder).glob("*"))
         if not path.name.startswith(".") and path.name != INDEX
         if _sealed_name(path, ending) not in looked.seals
     ]
-    return found if len(found) > 2 * looked.kills else []
+    return problems if len(problems) > 2 * looked.kills else []
 
 
 def _sealed_name(path: Path, ending: str) -> str:
@@ -320,16 +320,16 @@ def lengths(looked: Looked, show: Show) -> Property:
     is it one where the short ones failed: nothing was lost by being slow. The index of the episodes has no digest:
     their files have."""
     show("lengths: of all episodes")
-    found = read_episodes(looked.run, partial(_show_files, show), indexed=False)
+    episodes = read_episodes(looked.run, partial(_show_files, show), indexed=False)
     offenders, says = [], []
     for stage in looked.run.stages:
-        of_stage = found.in_training & found.has("stage", stage)
+        of_stage = episodes.in_training & episodes.has("stage", stage)
         if not of_stage.any():
             continue
         rule = looked.run.setting("algorithm.truncated", stage)
-        cut = of_stage & (found.columns["truncated"] == 1) & (rule not in (None, "train"))
-        failed = found.columns["failure"] >= 0
-        tokens = found.columns["tokens"]
+        cut = of_stage & (episodes.columns["truncated"] == 1) & (rule not in (None, "train"))
+        failed = episodes.columns["failure"] >= 0
+        tokens = episodes.columns["tokens"]
         result = compare_lengths(tokens[of_stage & ~failed], tokens[of_stage & failed])
         by_rule = f", of which algorithm.truncated={rule} leaves out {cut.sum():,}" if cut.any() else ""
         says.append(f"{stage}: {result.describe()}{by_rule}")
@@ -338,7 +338,7 @@ def lengths(looked: Looked, show: Show) -> Property:
     return Property(name="lengths", says="; ".join(says) or "no episodes of training", offenders=tuple(offenders))
 
 
-def _show_files(show: Show, what: str, done: int, total: int | None) -> None:
+def _show_files(show: Show, name: str, done: int, total: int | None) -> None:
     if not done % SHOW_EVERY:
         show(f"lengths: {done:,} of {total:,} files")
 
@@ -349,5 +349,5 @@ CHEAP: Mapping[str, Callable[[Looked, Show], Property]] = {
 ALL = {**CHEAP, "checkpoints": checkpoints, "files": files, "lengths": lengths}
 
 
-def audit(looked: Looked, *, cheap: bool = False, show: Show = lambda said: None) -> list[Property]:
-    return [each(looked, show) for each in (CHEAP if cheap else ALL).values()]
+def audit(looked: Looked, *, cheap: bool = False, show: Show = lambda text: None) -> list[Property]:
+    return [check(looked, show) for check in (CHEAP if cheap else ALL).values()]

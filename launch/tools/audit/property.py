@@ -23,5 +23,5 @@ Show = Callable[[str], None]
 
 def number_of(row: Mapping[str, Any], key: str) -> float:
     """0 where the row has none: a damaged row is reported as such."""
-    found = row.get(key)
-    return float(found) if isinstance(found, int | float) else 0.0
+    value = row.get(key)
+    return float(value) if isinstance(value, int | float) else 0.0

@@ -38,16 +38,16 @@ class Cluster(Machines):
             raise BadInput(silent) from error
         self._own = str(ray.get_runtime_context().get_node_id())
         self._hands: dict[str, Any] = {}  # on the other nodes, by what Ray calls them
-        others = sorted(address for node, address in self._alive() if node != self._own)
-        self._addresses = dict(enumerate(others, start=2))
+        addresses = sorted(address for node, address in self._alive() if node != self._own)
+        self._addresses = dict(enumerate(addresses, start=2))
 
     def check(self, faults: Sequence[Fault]) -> None:
-        for fault in (each for each in faults if each.kind == "cut"):
+        for fault in (fault for fault in faults if fault.kind == "cut"):
             address = self._addresses.get(_number(fault))
             if address is None:
-                known = ", ".join(f"node:{number} ({at})" for number, at in self._addresses.items())
-                wanted = f"a node without the driver: {known or 'there is none'}"
-                raise BadInput(key="--cut", found=fault.target, expected=wanted)
+                choices = ", ".join(f"node:{number} ({at})" for number, at in self._addresses.items())
+                expected = f"a node without the driver: {choices or 'there is none'}"
+                raise BadInput(key="--cut", found=fault.target, expected=expected)
             (node,) = [node for node, at in self._alive() if at == address]
             try:
                 why = ray.get(self._hand(node).why_no_cut.remote(address), timeout=ANSWER_S)
@@ -65,15 +65,15 @@ class Cluster(Machines):
         hit = super().disturb(owner, fault, run_dir)
         if hit or fault.target == DRIVER or fault.target in PLACES.values():
             return hit
-        asked = [self._hand(node).disturb.remote(owner, fault) for node, _ in self._alive() if node != self._own]
-        answered = ray.wait(asked, num_returns=len(asked), timeout=ANSWER_S)[0] if asked else []
+        futures = [self._hand(node).disturb.remote(owner, fault) for node, _ in self._alive() if node != self._own]
+        answered = ray.wait(futures, num_returns=len(futures), timeout=ANSWER_S)[0] if futures else []
         return sum(_answer(ref) for ref in answered)
 
     def end(self) -> None:
         super().end()
-        asked = [hand.end.remote() for hand in self._hands.values()]
-        if asked:
-            ray.wait(asked, num_returns=len(asked), timeout=ANSWER_S)
+        futures = [hand.end.remote() for hand in self._hands.values()]
+        if futures:
+            ray.wait(futures, num_returns=len(futures), timeout=ANSWER_S)
         ray.shutdown()
 
     def _alive(self) -> list[tuple[str, str]]:
@@ -82,9 +82,9 @@ class Cluster(Machines):
 
     def _hand(self, node: str) -> Any:
         if node not in self._hands:
-            there = NodeAffinitySchedulingStrategy(node, soft=False)
-            made = ray.remote(Hand).options(num_cpus=0, scheduling_strategy=there)
-            self._hands[node] = made.remote()
+            strategy = NodeAffinitySchedulingStrategy(node, soft=False)
+            actor_class = ray.remote(Hand).options(num_cpus=0, scheduling_strategy=strategy)
+            self._hands[node] = actor_class.remote()
         return self._hands[node]
 
 

@@ -65,59 +65,59 @@ class Disturber:
         self._machines = machines
         self._process: subprocess.Popen[str] | None = None
 
-    def play(self, given: Iterable[Fault], drawn: Iterable[Fault], stage: str, most_hits: float) -> Disturbed:
-        """To the end of the run. drawn: until `most_hits` of them hit something. stage: the first that plays."""
-        rows, found = Rows(self._run_dir, stage), Disturbed(code=1, began=0.0, ended=0.0)
-        given, at = list(given), operator.attrgetter("at")
-        by_unit = [sorted((each for each in given if each.unit == unit), key=at) for unit in get_args(Unit)]
-        queues = [*map(_Queue, by_unit), _Queue(drawn, most_hits)]
+    def play(self, faults: Iterable[Fault], random_faults: Iterable[Fault], stage: str, most_hits: float) -> Disturbed:
+        """To the end of the run. random_faults: until `most_hits` hit something. stage: the first that plays."""
+        rows, record = Rows(self._run_dir, stage), Disturbed(code=1, began=0.0, ended=0.0)
+        faults, at = list(faults), operator.attrgetter("at")
+        by_unit = [sorted((fault for fault in faults if fault.unit == unit), key=at) for unit in get_args(Unit)]
+        queues = [*map(_Queue, by_unit), _Queue(random_faults, most_hits)]
         try:
-            while len(found.starts) < self._most_starts:
-                self._start(found)
-                found.code = self._watch(queues, rows, found)
+            while len(record.starts) < self._most_starts:
+                self._start(record)
+                record.code = self._watch(queues, rows, record)
                 rows.leave()
-                if found.code in (0, 2) and not was_stopped(found):
+                if record.code in (0, 2) and not was_stopped(record):
                     break
-                found.failed_alone = has_failed_alone(found, rows.newest)
-                if found.failed_alone:
+                record.failed_alone = has_failed_alone(record, rows.newest)
+                if record.failed_alone:
                     break
-                self._say(f"the run ended with exit code {found.code}: it is started again")
+                self._say(f"the run ended with exit code {record.code}: it is started again")
         finally:
             try:
                 self._machines.end()
             finally:
                 self._end()
-        found.ended = time.time()
-        return found
+        record.ended = time.time()
+        return record
 
-    def _start(self, found: Disturbed) -> None:
-        found.starts.append(time.time())
+    def _start(self, record: Disturbed) -> None:
+        record.starts.append(time.time())
         self._process = subprocess.Popen(
             self._command, stdout=self._output, stderr=subprocess.STDOUT, text=True, start_new_session=True
         )
 
-    def _watch(self, queues: Sequence[_Queue], rows: Rows, found: Disturbed) -> int:
+    def _watch(self, queues: Sequence[_Queue], rows: Rows, record: Disturbed) -> int:
         assert self._process is not None
         while self._process.poll() is None:
             rows.look()
-            found.began = rows.began
+            record.began = rows.began
             for queue in queues:
                 if queue.next is not None and rows.is_due(queue.next, time.time()):
-                    queue.count(self._inject(queue.next, rows, found))
+                    queue.count(self._inject(queue.next, rows, record))
             time.sleep(LOOK_S)
         rows.look()  # what was written since the last time
-        found.began = rows.began
+        record.began = rows.began
         return self._process.returncode
 
-    def _inject(self, fault: Fault, rows: Rows, found: Disturbed) -> int:
-        when, during = time.time(), self._phase(rows, found)
+    def _inject(self, fault: Fault, rows: Rows, record: Disturbed) -> int:
+        when, during = time.time(), self._phase(rows, record)
         hit = self._machines.disturb(owner_of(self.driver), fault, self._run_dir)
-        found.done.append(Done(fault=fault, time=when, processes=hit, during=during))
+        record.done.append(Done(fault=fault, time=when, processes=hit, during=during))
         self._say(fault.describe() + ("" if hit else ": it is not there at the moment"))
         return hit
 
-    def _phase(self, rows: Rows, found: Disturbed) -> Phase:
-        if rows.last < found.starts[-1]:
+    def _phase(self, rows: Rows, record: Disturbed) -> Phase:
+        if rows.last < record.starts[-1]:
             return "start"
         return "checkpoint" if rows.saving else ""
 
@@ -142,20 +142,20 @@ class Disturber:
                 self._process.wait()
 
 
-def was_stopped(found: Disturbed) -> bool:
+def was_stopped(record: Disturbed) -> bool:
     """Whether the newest process was asked to stop: it has ended in order, and the run is not done."""
     return any(
-        each.fault.kind == "stop" and each.fault.target == DRIVER and each.processes and each.time >= found.starts[-1]
-        for each in found.done
+        hit.fault.kind == "stop" and hit.fault.target == DRIVER and hit.processes and hit.time >= record.starts[-1]
+        for hit in record.done
     )
 
 
-def has_failed_alone(found: Disturbed, newest: float) -> bool:
+def has_failed_alone(record: Disturbed, newest: float) -> bool:
     """Whether the newest process failed by itself: it met no fault, nor what is left of one, and wrote no row, so that
     another start would end in the same way. newest: when a row was last written."""
-    started = found.starts[-1]
-    disturbed = any(each.processes and each.time + _lasts_s(each.fault) >= started for each in found.done)
-    return found.code == 1 and not disturbed and newest < started
+    started = record.starts[-1]
+    disturbed = any(hit.processes and hit.time + _lasts_s(hit.fault) >= started for hit in record.done)
+    return record.code == 1 and not disturbed and newest < started
 
 
 def _lasts_s(fault: Fault) -> float:

@@ -73,14 +73,14 @@ class Members:
 
 def parse_fault(kind: Kind, text: str) -> Fault:
     """Raises BadInput."""
-    found = WORDS.fullmatch(text)
-    if found is None or (found["lasts"] and kind in ENDS) or not _belong(kind, found["target"]):
+    match = WORDS.fullmatch(text)
+    if match is None or (match["lasts"] and kind in ENDS) or not _belong(kind, match["target"]):
         example = EXAMPLES.get(kind, "retriever@30s+20s")
         raise BadInput(key=f"--{kind}", found=text, expected=f"what, and when after the first step, such as {example}")
-    lasts = float(found["lasts"]) if found["lasts"] else LASTS.get(kind)
-    unit: Unit = "checkpoint" if found["at"] is None else "s"
-    at = float(found["at"] or found["number"] or 1)
-    return Fault(kind=kind, target=found["target"], at=at, unit=unit, lasts_s=lasts)
+    lasts = float(match["lasts"]) if match["lasts"] else LASTS.get(kind)
+    unit: Unit = "checkpoint" if match["at"] is None else "s"
+    at = float(match["at"] or match["number"] or 1)
+    return Fault(kind=kind, target=match["target"], at=at, unit=unit, lasts_s=lasts)
 
 
 def _belong(kind: Kind, target: str) -> bool:
@@ -92,27 +92,27 @@ def _belong(kind: Kind, target: str) -> bool:
 def check_targets(faults: Iterable[Fault], members: Members) -> None:
     """Raises BadInput for one that the run does not have. Nodes are known to the Ray cluster alone."""
     counts = dict.fromkeys(("rollout", "engine", "worlds"), members.workers) | {"learner": members.ranks}
-    known = [DRIVER, "weights", *sorted(members.services)]
+    parts = [DRIVER, "weights", *sorted(members.services)]
     numbered = [f"{role}:0" + (f" to {role}:{count - 1}" if count > 1 else "") for role, count in counts.items()]
-    expected = f"one of {', '.join([*known, *numbered])}"
+    expected = f"one of {', '.join([*parts, *numbered])}"
     for fault in faults:
         role, _, number = fault.target.partition(":")
-        there = fault.target in known or (number and int(number) < counts.get(role, 0))
+        exists = fault.target in parts or (number and int(number) < counts.get(role, 0))
         if fault.kind == "fill" and fault.target != DISK:
             raise BadInput("there is one disk", key="--fill", found=fault.target, expected=DISK)
         if fault.kind == "hang" and fault.target == DRIVER and fault.lasts_s is None:
             raise BadInput("nothing would make it continue", key="--hang", found=DRIVER, expected=f"{DRIVER}@30s+20s")
-        if fault.kind not in PLACES and not there:
+        if fault.kind not in PLACES and not exists:
             raise BadInput("the run has no such part", key=f"--{fault.kind}", found=fault.target, expected=expected)
 
 
 def parse_rate(text: str) -> Rate:
     """Raises BadInput."""
-    found = RATE.fullmatch(text)
-    if found is None or float(found[1]) == 0:
+    match = RATE.fullmatch(text)
+    if match is None or float(match[1]) == 0:
         raise BadInput(key="--random", found=text, expected="faults an hour, a minute or a step: 10/h, 2/min, 10%")
-    per = {"/h": 1 / 3600, "/min": 1 / 60, "%": 1 / 100}[found[2]]
-    return Rate(value=float(found[1]) * per, unit="step" if found[2] == "%" else "s")
+    per = {"/h": 1 / 3600, "/min": 1 / 60, "%": 1 / 100}[match[2]]
+    return Rate(value=float(match[1]) * per, unit="step" if match[2] == "%" else "s")
 
 
 def parse_roles(text: str) -> tuple[str, ...]:
@@ -130,10 +130,10 @@ def draw_faults(rate: Rate, seed: int, members: Members, roles: Sequence[str] = 
 
     Raises BadInput where the run has none of the roles.
     """
-    there = [role for role in roles if role != "services" or members.services]
-    if not there:
+    available = [role for role in roles if role != "services" or members.services]
+    if not available:
         raise BadInput("the run has no such part", key="--roles", found=",".join(roles))
-    return _draw(rate, Random(seed), members, there)
+    return _draw(rate, Random(seed), members, available)
 
 
 def _draw(rate: Rate, rng: Random, members: Members, roles: Sequence[str]) -> Iterator[Fault]:
@@ -141,9 +141,9 @@ def _draw(rate: Rate, rng: Random, members: Members, roles: Sequence[str]) -> It
     while True:
         at += rng.expovariate(rate.value)
         deck = deck or rng.sample(roles, len(roles))
-        named = ROLES[deck.pop()]
+        template = ROLES[deck.pop()]
         service = rng.choice(sorted(members.services)) if members.services else ""
-        target = named.format(
+        target = template.format(
             rollout=rng.randrange(members.workers), learner=rng.randrange(members.ranks), service=service
         )
         yield Fault(kind="kill", target=target, at=round(at, 3), unit=rate.unit)

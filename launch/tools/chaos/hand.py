@@ -113,5 +113,5 @@ class Hand:
 def find_link(address: str) -> str | None:
     """The interface of this machine that has the address."""
     return next(
-        (name for name, has in psutil.net_if_addrs().items() if any(each.address == address for each in has)), None
+        (name for name, has in psutil.net_if_addrs().items() if any(addr.address == address for addr in has)), None
     )

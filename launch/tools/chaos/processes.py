@@ -24,14 +24,14 @@ def find_target(owner: str, target: str) -> list[psutil.Process]:
             return [psutil.Process(pid)] if owner_of(pid) == owner else []
         return []
     role, _, number = target.partition(":")
-    wanted = f"rollout:{number}" if role in CHILDREN else target
-    named = processes_of(owner)
-    of_part = [each for each, name, _ in named if name == wanted or name.split(":")[0].split("-")[0] == wanted]
+    part = f"rollout:{number}" if role in CHILDREN else target
+    processes = processes_of(owner)
+    of_part = [process for process, name, _ in processes if name == part or name.split(":")[0].split("-")[0] == part]
     mark = CHILDREN.get(role)
-    return [each for each in of_part if _bears(each, mark)]
+    return [process for process in of_part if _title_matches(process, mark)]
 
 
-def _bears(process: psutil.Process, mark: str | None) -> bool:
+def _title_matches(process: psutil.Process, mark: str | None) -> bool:
     try:
         title = " ".join(process.cmdline())
     except psutil.Error:
@@ -41,9 +41,9 @@ def _bears(process: psutil.Process, mark: str | None) -> bool:
 
 def signal_all(processes: list[psutil.Process], number: int) -> int:
     """How many got it; those that are gone do not count."""
-    sent = 0
+    count = 0
     for process in processes:
         with suppress(psutil.Error):
             process.send_signal(number)
-            sent += 1
-    return sent
+            count += 1
+    return count

@@ -51,13 +51,13 @@ class Rows:
 
     def _look_at_rows(self) -> None:
         try:
-            found = os.stat(self._path)
-            if self._seen == (found.st_size, found.st_mtime_ns):
+            stat = os.stat(self._path)
+            if self._seen == (stat.st_size, stat.st_mtime_ns):
                 return
             lines = self._path.read_text().splitlines(keepends=True)
         except FileNotFoundError:
             return
-        self._seen = found.st_size, found.st_mtime_ns
+        self._seen = stat.st_size, stat.st_mtime_ns
         for row in (json.loads(line) for line in lines if line.endswith("\n")):
             self._take(row)
 
@@ -77,5 +77,5 @@ class Rows:
             return self.saving and self.checkpoints >= fault.at
         if fault.unit == "s":
             return now >= self.began + fault.at
-        whole, part = divmod(fault.at, 1.0)
-        return self.after > whole or (self.after == whole and now >= self.last + part * self.step_s)
+        steps, part = divmod(fault.at, 1.0)
+        return self.after > steps or (self.after == steps and now >= self.last + part * self.step_s)

@@ -60,26 +60,26 @@ class Outcome:
 
     @property
     def holds(self) -> bool:
-        return self.code == 0 and all(each.holds for each in self.audit)
+        return self.code == 0 and all(check.holds for check in self.audit)
 
 
-def settle(found: Disturbed, run_dir: Path) -> Outcome:
+def settle(record: Disturbed, run_dir: Path) -> Outcome:
     looked = read_run(run_dir)
-    rows = [each.row for each in looked.metrics]
+    rows = [line.row for line in looked.metrics]
     journal = read_journal(run_dir / JOURNAL)
-    begun = Counter((row.stage, row.sequence) for row in surviving_rows(journal) if isinstance(row, Dispatched))
+    started = Counter((row.stage, row.sequence) for row in surviving_rows(journal) if isinstance(row, Dispatched))
     ended = Counter((row.stage, row.sequence) for row in surviving_rows(journal) if isinstance(row, Finished))
-    during = [row for row in rows if float(row["time"]) > found.began > 0]
-    wall_s = max((float(row["time"]) for row in during), default=found.began) - found.began
+    during = [row for row in rows if float(row["time"]) > record.began > 0]
+    wall_s = max((float(row["time"]) for row in during), default=record.began) - record.began
     return Outcome(
-        code=found.code,
-        costs=count_costs(found, read_lines(run_dir / EVENTS), read_lines(run_dir / JOURNAL)),
-        starts=len(found.starts),
+        code=record.code,
+        costs=count_costs(record, read_lines(run_dir / EVENTS), read_lines(run_dir / JOURNAL)),
+        starts=len(record.starts),
         wall_s=wall_s,
         steps=len(during),
         steps_again=_seals(journal) - len(rows),
-        again=begun.total() - len(begun),
-        lost=len(begun.keys() - ended.keys()),
+        again=started.total() - len(started),
+        lost=len(started.keys() - ended.keys()),
         repeated=ended.total() - len(ended),
         effective=sum(float(row["time/step"]) for row in during) / wall_s if wall_s else 0.0,
         audit=audit(looked),
@@ -99,33 +99,35 @@ def read_lines(path: Path) -> list[Mapping[str, Any]]:
 
 
 def count_costs(
-    found: Disturbed, events: Sequence[Mapping[str, Any]], journal: Sequence[Mapping[str, Any]]
+    record: Disturbed, events: Sequence[Mapping[str, Any]], journal: Sequence[Mapping[str, Any]]
 ) -> list[Cost]:
     """events, journal: the lines of these files. The rows of metrics are those that survive: when all were written
     the journal knows."""
-    hits = [done for done in found.done if done.processes]
-    starts = [{"time": time, "kind": "begin", "who": DRIVER} for time in found.starts]
-    again, written = _again(journal), [time for time, _ in _written(journal)]
+    hits = [injection for injection in record.done if injection.processes]
+    starts = [{"time": time, "kind": "begin", "who": DRIVER} for time in record.starts]
+    repeats, written = _repeat_times(journal), [time for time, _ in _written(journal)]
     costs = []
-    for done in found.done:
-        own = _events_of(done, events, hits)
-        noticed = [each for each in own if each["kind"] in NOTICED]
-        if done.fault.target == DRIVER:
-            noticed = _events_of(done, starts, hits)
-        until = min((each.time for each in hits if each.time > done.time), default=float("inf"))
+    for injection in record.done:
+        part_events = _events_of(injection, events, hits)
+        noticed = [event for event in part_events if event["kind"] in NOTICED]
+        if injection.fault.target == DRIVER:
+            noticed = _events_of(injection, starts, hits)
+        end = min((hit.time for hit in hits if hit.time > injection.time), default=float("inf"))
         prompts, steps = (
-            [time for time in times if done.time <= time < until] if done.processes else [] for times in again
+            [time for time in times if injection.time <= time < end] if injection.processes else [] for times in repeats
         )
         costs.append(
             Cost(
-                fault=done.fault.describe(),
-                role=role_of(done.fault.target),
-                at_s=round(done.time - found.began, 1),
-                hit=done.processes > 0,
-                during=done.during,
-                detected_s=_after(_times(noticed), done),
-                replaced_s=_after(_times(each for each in own if each["kind"] in REPLACED), done),
-                next_step_s=_after(written, done),
+                fault=injection.fault.describe(),
+                role=role_of(injection.fault.target),
+                at_s=round(injection.time - record.began, 1),
+                hit=injection.processes > 0,
+                during=injection.during,
+                detected_s=_seconds_until(_times(noticed), injection),
+                replaced_s=_seconds_until(
+                    _times(event for event in part_events if event["kind"] in REPLACED), injection
+                ),
+                next_step_s=_seconds_until(written, injection),
                 prompts_again=len(prompts),
                 steps_again=len(steps),
             )
@@ -133,22 +135,22 @@ def count_costs(
     return costs
 
 
-def _again(journal: Sequence[Mapping[str, Any]]) -> tuple[list[float], list[float]]:
+def _repeat_times(journal: Sequence[Mapping[str, Any]]) -> tuple[list[float], list[float]]:
     """When prompts were started that had been started before, and rows written of steps that had one."""
     prompts: set[tuple[str, int]] = set()
     rows: set[str] = set()
-    found: tuple[list[float], list[float]] = ([], [])
+    times: tuple[list[float], list[float]] = ([], [])
     for row in journal:
         if row["event"] == "dispatch":
             prompt = (row["stage"], row["sequence"])
             if prompt in prompts:
-                found[0].append(float(row["time"]))
+                times[0].append(float(row["time"]))
             prompts.add(prompt)
     for time, name in _written(journal):
         if name in rows:
-            found[1].append(time)
+            times[1].append(time)
         rows.add(name)
-    return found
+    return times
 
 
 def _written(journal: Sequence[Mapping[str, Any]]) -> list[tuple[float, str]]:
@@ -163,25 +165,25 @@ def role_of(target: str) -> str:
 
 def _is_of(event: Mapping[str, Any], target: str) -> bool:
     """Whether an event says something of a part. A disk or a node that is cut off concerns all of them."""
-    who, (role, _, number) = str(event["who"]), target.partition(":")
+    name, (role, _, number) = str(event["who"]), target.partition(":")
     if _is_place(target):
         return True
     if role == DRIVER:
         return bool(event["kind"] == "begin")
-    said = SAID.get(role, target).format(number=number)
-    return who == said if number else who.startswith(said)
+    part_name = SAID.get(role, target).format(number=number)
+    return name == part_name if number else name.startswith(part_name)
 
 
-def _events_of(done: Done, events: Iterable[Mapping[str, Any]], hits: Sequence[Done]) -> list[Mapping[str, Any]]:
-    """What was said of a fault's part, until the part is hit again: what comes later is of that hit. Of a disk or a
-    node it is what was said of any part that was not hit itself in the meantime."""
-    target, place = done.fault.target, _is_place(done.fault.target)
-    later = [each for each in hits if each.time > done.time and (place or not _is_place(each.fault.target))]
+def _events_of(injection: Done, events: Iterable[Mapping[str, Any]], hits: Sequence[Done]) -> list[Mapping[str, Any]]:
+    """Events of the part that a fault hit, up to the next hit of that part. Of a disk or a node: events of any part,
+    up to the next hit of that part itself."""
+    target, place = injection.fault.target, _is_place(injection.fault.target)
+    later = [hit for hit in hits if hit.time > injection.time and (place or not _is_place(hit.fault.target))]
     return [
         event
         for event in events
         if _is_of(event, target)
-        and not any(each.time <= float(event["time"]) and _is_of(event, each.fault.target) for each in later)
+        and not any(hit.time <= float(event["time"]) and _is_of(event, hit.fault.target) for hit in later)
     ]
 
 
@@ -190,12 +192,12 @@ def _is_place(target: str) -> bool:
 
 
 def _times(events: Iterable[Mapping[str, Any]]) -> list[float]:
-    return [float(each["time"]) for each in events]
+    return [float(event["time"]) for event in events]
 
 
-def _after(times: Sequence[float], done: Done) -> float | None:
-    later = [each - done.time for each in times if each >= done.time]
-    return round(min(later), 2) if later and done.processes else None
+def _seconds_until(times: Sequence[float], injection: Done) -> float | None:
+    later = [time - injection.time for time in times if time >= injection.time]
+    return round(min(later), 2) if later and injection.processes else None
 
 
 def as_json(outcome: Outcome) -> dict[str, Any]:
@@ -204,14 +206,14 @@ def as_json(outcome: Outcome) -> dict[str, Any]:
 
 def by_role(costs: Sequence[Cost]) -> dict[str, dict[str, Any]]:
     """Of the faults that hit: how many, medians of the seconds, sums of what was done again."""
-    found: dict[str, dict[str, Any]] = {}
-    for role in sorted({each.role for each in costs if each.hit}):
-        own = [each for each in costs if each.hit and each.role == role]
-        seconds = {name: [s for each in own if (s := getattr(each, name)) is not None] for name in SECONDS}
-        found[role] = {"faults": len(own)}
-        found[role] |= {name: round(median(values), 2) if values else None for name, values in seconds.items()}
-        found[role] |= {name: sum(getattr(each, name) for each in own) for name in ("prompts_again", "steps_again")}
-    return found
+    rows: dict[str, dict[str, Any]] = {}
+    for role in sorted({cost.role for cost in costs if cost.hit}):
+        hits = [cost for cost in costs if cost.hit and cost.role == role]
+        seconds = {name: [s for cost in hits if (s := getattr(cost, name)) is not None] for name in SECONDS}
+        rows[role] = {"faults": len(hits)}
+        rows[role] |= {name: round(median(values), 2) if values else None for name, values in seconds.items()}
+        rows[role] |= {name: sum(getattr(cost, name) for cost in hits) for name in ("prompts_again", "steps_again")}
+    return rows
 
 
 def describe(outcome: Outcome) -> list[str]:
@@ -219,27 +221,27 @@ def describe(outcome: Outcome) -> list[str]:
     lines = [
         f"{'at':>8}  {'fault':<28} {'known after':>12} {'serves after':>13} {'next step after':>16} {'prompts':>8}"
     ]
-    for each in outcome.costs:
-        known, serves, after = (_seconds(getattr(each, name)) for name in SECONDS)
-        fault = each.fault if each.hit else f"{each.fault} (not there)"
-        lines.append(f"{each.at_s:>6.1f} s  {fault:<28} {known:>12} {serves:>13} {after:>16} {each.prompts_again:>8}")
+    for cost in outcome.costs:
+        noticed, serves, after = (_seconds(getattr(cost, name)) for name in SECONDS)
+        fault = cost.fault if cost.hit else f"{cost.fault} (not there)"
+        lines.append(f"{cost.at_s:>6.1f} s  {fault:<28} {noticed:>12} {serves:>13} {after:>16} {cost.prompts_again:>8}")
     roles = by_role(outcome.costs)
     if len(outcome.costs) > len(roles):
         lines.append("medians, and sums of prompts:")
-        for role, own in roles.items():
-            known, serves, after = (_seconds(own[name]) for name in SECONDS)
-            name = f"{role}, {own['faults']} faults"
-            lines.append(f"{'':>8}  {name:<28} {known:>12} {serves:>13} {after:>16} {own['prompts_again']:>8}")
-    again = sum(each.prompts_again for each in outcome.costs)
+        for role, row in roles.items():
+            noticed, serves, after = (_seconds(row[name]) for name in SECONDS)
+            name = f"{role}, {row['faults']} faults"
+            lines.append(f"{'':>8}  {name:<28} {noticed:>12} {serves:>13} {after:>16} {row['prompts_again']:>8}")
+    repeats = sum(cost.prompts_again for cost in outcome.costs)
     lines.append(
-        f"{len(outcome.costs)} faults, {outcome.starts} starts; prompts were started again {again} times "
+        f"{len(outcome.costs)} faults, {outcome.starts} starts; prompts were started again {repeats} times "
         f"({outcome.again} in the lineage that survives), "
         f"{outcome.lost} prompts lost, {outcome.repeated} trained twice, {outcome.steps_again} steps taken again; "
         f"{outcome.effective:.0%} of the time went into steps that survive"
     )
-    for held in outcome.audit:
-        lines += [f"audit: {held.name}: {offender}" for offender in held.offenders]
-    if all(each.holds for each in outcome.audit):
+    for check in outcome.audit:
+        lines += [f"audit: {check.name}: {offender}" for offender in check.offenders]
+    if all(check.holds for check in outcome.audit):
         lines.append("audit: nothing was lost, trained twice or changed")
     return lines
 

@@ -59,26 +59,26 @@ def list_nodes() -> list[Node]:
     """Those that live, the driver's first."""
     import ray
 
-    own = ray.get_runtime_context().get_node_id()
-    alive = [each for each in ray.nodes() if each["Alive"]]
-    alive.sort(key=lambda each: (each["NodeID"] != own, each["NodeManagerAddress"]))
-    count = Counter(each["NodeManagerAddress"] for each in alive)
-    found = []
-    for each in alive:
-        node, address = each["NodeID"], each["NodeManagerAddress"]
+    driver_id = ray.get_runtime_context().get_node_id()
+    alive = [entry for entry in ray.nodes() if entry["Alive"]]
+    alive.sort(key=lambda entry: (entry["NodeID"] != driver_id, entry["NodeManagerAddress"]))
+    count = Counter(entry["NodeManagerAddress"] for entry in alive)
+    nodes = []
+    for entry in alive:
+        node, address = entry["NodeID"], entry["NodeManagerAddress"]
         name = address if count[address] == 1 else f"{address}#{node[:6]}"
-        found.append(Node(node, address, each["NodeManagerPort"], name))
-    return found
+        nodes.append(Node(node, address, entry["NodeManagerPort"], name))
+    return nodes
 
 
-async def knock(nodes: Sequence[Node]) -> list[Reach]:
-    """From this node to Ray's own port of every other one: what is lost here, no probe would survive."""
-    asked = [asyncio.to_thread(reach, node.address, node.port) for node in nodes[1:]]
-    found = await asyncio.gather(*asked)
-    return [Reach(nodes[0].name, node.name, *each) for node, each in zip(nodes[1:], found, strict=True)]
+async def check_ports(nodes: Sequence[Node]) -> list[Reach]:
+    """Connect to Ray's own port on every other node: no probe can be started on one where this fails."""
+    knocks = [asyncio.to_thread(reach, node.address, node.port) for node in nodes[1:]]
+    outcomes = await asyncio.gather(*knocks)
+    return [Reach(nodes[0].name, node.name, *outcome) for node, outcome in zip(nodes[1:], outcomes, strict=True)]
 
 
-def start_probe(node: Node, env_vars: dict[str, str], given: Mapping[str, str]) -> Probe:
+def start_probe(node: Node, env_vars: dict[str, str], secret_env: Mapping[str, str]) -> Probe:
     import ray
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
@@ -91,7 +91,7 @@ def start_probe(node: Node, env_vars: dict[str, str], given: Mapping[str, str]) 
             runtime_env={"env_vars": env_vars},
             scheduling_strategy=NodeAffinitySchedulingStrategy(node_id=node.id, soft=False),
         )
-        .remote(node.address, given)
+        .remote(node.address, secret_env)
     )
     return Probe(node, actor)
 
@@ -100,12 +100,12 @@ async def ask_facts(probe: Probe, request: Request, seconds: float) -> NodeFacts
     """What a node reports, or why it reports nothing. The probe has `seconds`, its start as long again."""
     from ray.exceptions import RayError
 
-    own = replace(request, address=probe.node.address)
+    node_query = replace(request, address=probe.node.address)
     try:
-        found: NodeFacts = await call(
-            probe.actor.collect.remote(VERSION, own, seconds), "the probe there", 2 * seconds + CLOSE_S, SECONDS
+        facts: NodeFacts = await call(
+            probe.actor.collect.remote(VERSION, node_query, seconds), "the probe there", 2 * seconds + CLOSE_S, SECONDS
         )
-        return replace(found, address=probe.name, clock_s=await measure_clock(probe, seconds))
+        return replace(facts, address=probe.name, clock_s=await measure_clock(probe, seconds))
     except RayError as error:
         return str(name_node("", error)).removeprefix(": ")
     except Exception as error:  # fault boundary: what a node does to its probe is a line of the report
@@ -117,9 +117,9 @@ async def measure_clock(probe: Probe, seconds: float) -> float:
     answers = []
     for _ in range(3):
         before, began = time.time(), time.monotonic()
-        there = await call(probe.actor.clock.remote(), "its clock", seconds, SECONDS)
+        node_time = await call(probe.actor.clock.remote(), "its clock", seconds, SECONDS)
         took = time.monotonic() - began
-        answers.append((took, there - (before + took / 2)))
+        answers.append((took, node_time - (before + took / 2)))
     return float(min(answers)[1])
 
 
@@ -129,12 +129,12 @@ async def check_sharing(folder: Path, key: str, probes: Sequence[Probe], seconds
     with mark_folders([(key, folder)]) as marks:
 
         async def ask(probe: Probe) -> None:
-            own = [replace(mark, file=f"{mark.file} {probe.name}") for mark in marks]
+            node_marks = [replace(mark, file=f"{mark.file} {probe.name}") for mark in marks]
             try:
-                await call(probe.actor.answer.remote(own), f"{key} there", seconds, SECONDS)
+                await call(probe.actor.answer.remote(node_marks), f"{key} there", seconds, SECONDS)
                 await asyncio.to_thread(check_answers, marks, [probe.name])
             except Exception as error:  # fault boundary: a folder can hang, too
-                unshared[probe.name] = _plain(error)
+                unshared[probe.name] = _error_text(error)
 
         await asyncio.gather(*map(ask, probes))
     return unshared
@@ -147,10 +147,10 @@ async def measure(probes: Sequence[Probe], weights_dir: str | None, seconds: flo
     that writes where there is none is killed.
     """
     pairs = sorted({pair for a, b in _ring(probes) for pair in ((a, b), (b, a))})
-    doors = await asyncio.gather(*(_within(each.actor.open_door.remote(), "a port", seconds) for each in probes))
-    asked = [_reach(probes[a], probes[b], doors[b], seconds) for a, b in pairs]
-    reaches = tuple(await asyncio.gather(*asked))
-    if any(each.state != "reached" for each in reaches):
+    doors = await asyncio.gather(*(_await(probe.actor.open_door.remote(), "a port", seconds) for probe in probes))
+    calls = [_reach(probes[a], probes[b], doors[b], seconds) for a, b in pairs]
+    reaches = tuple(await asyncio.gather(*calls))
+    if any(reach.state != "reached" for reach in reaches):
         return Measured(reaches=reaches)
     stored = tuple([await _read_object(probe, seconds) for probe in probes[1:]]) if room else ()
     transfers = await _measure_transfers(probes, pairs, weights_dir, seconds) if room else ()
@@ -163,10 +163,10 @@ def _ring(probes: Sequence[Probe]) -> list[tuple[int, int]]:
     return [(number, (number + 1) % count) for number in range(count if count > 2 else count - 1)]
 
 
-async def _within(ref: Any, what: str, seconds: float) -> Any:
+async def _await(ref: Any, label: str, seconds: float) -> Any:
     """The answer, or the reason why there is none, as an exception that is returned."""
     try:
-        return await call(ref, what, seconds, SECONDS)
+        return await call(ref, label, seconds, SECONDS)
     except Exception as error:  # fault boundary: a line of the report
         return error
 
@@ -174,15 +174,15 @@ async def _within(ref: Any, what: str, seconds: float) -> Any:
 async def _reach(source: Probe, target: Probe, port: Any, seconds: float) -> Reach:
     if not isinstance(port, int):
         return Reach(source.name, target.name, "closed")
-    found = await _within(source.actor.reach.remote(target.node.address, port), "a connection", seconds)
-    return Reach(source.name, target.name, *(("closed", 0) if isinstance(found, Exception) else found))
+    outcome = await _await(source.actor.reach.remote(target.node.address, port), "a connection", seconds)
+    return Reach(source.name, target.name, *(("closed", 0) if isinstance(outcome, Exception) else outcome))
 
 
 async def _read_object(probe: Probe, seconds: float) -> StoredObject:
     began = time.monotonic()
-    found = await _within(probe.actor.make_object.remote(OBJECT_BYTES), "an object of its store", seconds)
-    if isinstance(found, Exception):
-        return StoredObject(probe.name, OBJECT_BYTES, None, _plain(found))
+    outcome = await _await(probe.actor.make_object.remote(OBJECT_BYTES), "an object of its store", seconds)
+    if isinstance(outcome, Exception):
+        return StoredObject(probe.name, OBJECT_BYTES, None, _error_text(outcome))
     return StoredObject(probe.name, OBJECT_BYTES, time.monotonic() - began)
 
 
@@ -191,35 +191,35 @@ async def _measure_transfers(
 ) -> tuple[Transfer, ...]:
     """One after the other: two at once would share the link."""
     token = secrets.token_hex(16)
-    serving = [each.actor.serve_weights.remote(token, number, weights_dir) for number, each in enumerate(probes)]
-    served = await asyncio.gather(*(_within(each, "a file of its carrier", seconds) for each in serving))
-    found = []
+    serving = [probe.actor.serve_weights.remote(token, number, weights_dir) for number, probe in enumerate(probes)]
+    served = await asyncio.gather(*(_await(ref, "a file of its carrier", seconds) for ref in serving))
+    transfers = []
     for source, target in pairs:
         file, names = served[source], (probes[source].name, probes[target].name)
         if not isinstance(file, ServedFile):
-            found.append(Transfer(*names, 0, None, _plain(file)))
+            transfers.append(Transfer(*names, 0, None, _error_text(file)))
             continue
-        took = await _within(probes[target].actor.fetch.remote(file, seconds), "the transfer", seconds + CLOSE_S)
+        took = await _await(probes[target].actor.fetch.remote(file, seconds), "the transfer", seconds + CLOSE_S)
         failed = isinstance(took, Exception)
-        found.append(Transfer(*names, file.size, None if failed else took, _plain(took) if failed else ""))
-    return tuple(found)
+        transfers.append(Transfer(*names, file.size, None if failed else took, _error_text(took) if failed else ""))
+    return tuple(transfers)
 
 
 async def _all_reduce(probes: Sequence[Probe], seconds: float) -> Collective:
     first = probes[0]
-    port = await _within(first.actor.open_store.remote(), "a port to meet at", seconds)
+    port = await _await(first.actor.open_store.remote(), "a port to meet at", seconds)
     if isinstance(port, Exception):
-        return Collective(len(probes), None, _plain(port))
-    asked = [
-        each.actor.all_reduce.remote(rank, len(probes), first.node.address, port, seconds)
-        for rank, each in enumerate(probes)
+        return Collective(len(probes), None, _error_text(port))
+    refs = [
+        probe.actor.all_reduce.remote(rank, len(probes), first.node.address, port, seconds)
+        for rank, probe in enumerate(probes)
     ]
-    found = await asyncio.gather(*(_within(each, "an all-reduce", 2 * seconds) for each in asked))
-    wrong = next((each for each in found if isinstance(each, Exception)), None)
-    return Collective(len(probes), None if wrong else min(found), _plain(wrong) if wrong else "")
+    outcomes = await asyncio.gather(*(_await(ref, "an all-reduce", 2 * seconds) for ref in refs))
+    wrong = next((outcome for outcome in outcomes if isinstance(outcome, Exception)), None)
+    return Collective(len(probes), None if wrong else min(outcomes), _error_text(wrong) if wrong else "")
 
 
-def _plain(error: Exception) -> str:
+def _error_text(error: Exception) -> str:
     cause = getattr(error, "cause", None)
     return str(cause) if isinstance(cause, BadInput) else reason(error)
 
@@ -238,4 +238,4 @@ def closing(probes: Sequence[Probe]) -> Iterator[None]:
 
 async def close(probes: Sequence[Probe]) -> None:
     """Files and ports, in order."""
-    await asyncio.gather(*(_within(each.actor.close.remote(), "its end", CLOSE_S) for each in probes))
+    await asyncio.gather(*(_await(probe.actor.close.remote(), "its end", CLOSE_S) for probe in probes))

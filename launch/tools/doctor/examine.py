@@ -22,7 +22,7 @@ from launch.driver.run import wire
 from launch.driver.run.nodes import NodeRequirements
 from launch.driver.stages.base import needs_engines
 from launch.tools.doctor.facts import ClusterFacts, NodeFacts, Wanted
-from launch.tools.doctor.probe import Request, collect, existing, read_all
+from launch.tools.doctor.probe import Request, collect, nearest_folder, read_all
 from rlsys.config.cluster import ClusterConfig
 from rlsys.config.output import WandbConfig
 from rlsys.config.recipe import RecipeConfig, RunConfig
@@ -54,16 +54,16 @@ def make_plan(config: RunConfig | None, name: str | None, run_dir: str | None, s
     playing: list[RecipeConfig] = []
     if config is not None:
         stages = [stage for stage in config.stages if needs_engines(config, stage)]
-        for recipe in (each for stage in stages for each in recipes_of(stage.config)):
+        for recipe in (recipe for stage in stages for recipe in recipes_of(stage.config)):
             playing += [recipe] * (recipe not in playing)
     makers = {str(number): partial(make_world, recipe.env) for number, recipe in enumerate(playing)}
-    made, failed = read_all(makers, seconds)  # which reads their tasks
+    worlds, failed = read_all(makers, seconds)  # which reads their tasks
     return Plan(
         config=config,
         name=name,
         run_dir=run_dir,
         seconds=seconds,
-        playing=tuple(playing[int(number)] for number in sorted(made, key=int)),
+        playing=tuple(playing[int(number)] for number in sorted(worlds, key=int)),
         runs_code=any(_runs_code(recipe.env) for recipe in playing),
         unread=tuple(dict.fromkeys(map(with_maker, failed.values()))),
     )
@@ -72,9 +72,9 @@ def make_plan(config: RunConfig | None, name: str | None, run_dir: str | None, s
 def examine_here(plan: Plan) -> tuple[ClusterFacts, Wanted]:
     """This machine alone, without Ray."""
     device = expected_device(plan.cluster)
-    wanted = what_is_wanted(plan, device)
-    found = collect(make_request(plan, device, local=True), plan.seconds)
-    return replace(driver_facts(plan, device), names=(LOCAL,), nodes=(found,)), wanted
+    requirements = requirements_of(plan, device)
+    facts = collect(make_request(plan, device, local=True), plan.seconds)
+    return replace(driver_facts(plan, device), names=(LOCAL,), nodes=(facts,)), requirements
 
 
 def examine_cluster(plan: Plan, address: str, doing: Callable[[str], None]) -> tuple[ClusterFacts, Wanted]:
@@ -83,7 +83,7 @@ def examine_cluster(plan: Plan, address: str, doing: Callable[[str], None]) -> t
 
     doing("joining the cluster")
     device = connect(replace(plan.cluster, address=address), lambda _: [])
-    return asyncio.run(_examine_nodes(plan, device, doing)), what_is_wanted(plan, device)
+    return asyncio.run(_examine_nodes(plan, device, doing)), requirements_of(plan, device)
 
 
 async def _examine_nodes(plan: Plan, device: Device, doing: Callable[[str], None]) -> ClusterFacts:
@@ -91,15 +91,15 @@ async def _examine_nodes(plan: Plan, device: Device, doing: Callable[[str], None
 
     doing("looking at every node")
     nodes = cluster.list_nodes()
-    knocked = await cluster.knock(nodes)
-    cut_off = {each.target: each for each in knocked if each.state != "reached"}
-    env_vars, given = wire.environment(plan.cluster, gpu_env(0)), wire.secrets_of(plan.playing)
-    probes = [cluster.start_probe(node, env_vars, given) for node in nodes if node.name not in cut_off]
+    knocked = await cluster.check_ports(nodes)
+    cut_off = {reach.target: reach for reach in knocked if reach.state != "reached"}
+    env_vars, secret_env = wire.environment(plan.cluster, gpu_env(0)), wire.secrets_of(plan.playing)
+    probes = [cluster.start_probe(node, env_vars, secret_env) for node in nodes if node.name not in cut_off]
     with cluster.closing(probes):
         request = make_request(plan, device, local=False)
         answers = await asyncio.gather(*(cluster.ask_facts(probe, request, plan.seconds) for probe in probes))
-        found = [each for each in answers if isinstance(each, NodeFacts)]
-        lost = {probe.name: each for probe, each in zip(probes, answers, strict=True) if isinstance(each, str)}
+        facts = [answer for answer in answers if isinstance(answer, NodeFacts)]
+        lost = {probe.name: answer for probe, answer in zip(probes, answers, strict=True) if isinstance(answer, str)}
         alive = [probe for probe in probes if probe.name not in lost]
         unshared = None
         if plan.run_dir is not None and len(nodes) > 1:
@@ -108,14 +108,14 @@ async def _examine_nodes(plan: Plan, device: Device, doing: Callable[[str], None
         measured = cluster.Measured(reaches=tuple(cut_off.values()))
         if len(alive) > 1:
             doing("measuring what lies between the nodes")
-            room = all(map(has_room, found))
+            room = all(map(has_room, facts))
             measured = await cluster.measure(alive, plan.cluster.weights_dir, plan.seconds, room=room)
             measured = replace(measured, reaches=measured.reaches + tuple(cut_off.values()))
         await cluster.close(alive)
     return replace(
         driver_facts(plan, device),
         names=tuple(node.name for node in nodes),
-        nodes=tuple(found),
+        nodes=tuple(facts),
         lost=lost,
         network=len(nodes) > 1,
         unshared=unshared,
@@ -135,7 +135,7 @@ async def _sharing(plan: Plan, probes: Sequence[Any]) -> dict[str, str]:
     from launch.tools.doctor import cluster  # Ray behind it
 
     assert plan.run_dir is not None
-    folder = existing(Path(plan.run_dir))
+    folder = nearest_folder(Path(plan.run_dir))
     try:
         return await cluster.check_sharing(folder, f"--run-dir {folder}", probes, plan.seconds + cluster.CLOSE_S)
     except BadInput as error:
@@ -157,10 +157,10 @@ def needs_of(plan: Plan, device: Device) -> dict[str, NodeRequirements]:
     if plan.config is None:
         return {}
     recipe = plan.config.recipe
-    needs = {"worlds": NodeRequirements(playing=tuple(each for each in plan.playing if not _runs_code(each.env)))}
+    needs = {"worlds": NodeRequirements(playing=tuple(recipe for recipe in plan.playing if not _runs_code(recipe.env)))}
     if (path := wire.resolved_model_path(recipe)) is not None:
         needs["model"] = NodeRequirements(models=(("model.path", path),))
-    if serving := tuple(spec for each in plan.playing for spec in wire.list_services(each)):
+    if serving := tuple(spec for recipe in plan.playing for spec in wire.list_services(recipe)):
         needs["services"] = NodeRequirements(serving=serving)
     if (size := preflight.weights_bytes(recipe, device)) is not None:
         needs["weights"] = NodeRequirements(
@@ -169,7 +169,7 @@ def needs_of(plan: Plan, device: Device) -> dict[str, NodeRequirements]:
     return needs
 
 
-def what_is_wanted(plan: Plan, device: Device) -> Wanted:
+def requirements_of(plan: Plan, device: Device) -> Wanted:
     if plan.config is None:
         return Wanted(run_dir=plan.run_dir)
     size = preflight.weights_bytes(plan.config.recipe, device)
@@ -185,7 +185,7 @@ def what_is_wanted(plan: Plan, device: Device) -> Wanted:
 
 def _runs_code(env: Any) -> bool:
     """Whether an environment has a sandbox, whose walls have a look of their own."""
-    return is_dataclass(env) and any(isinstance(getattr(env, each.name), SandboxConfig) for each in fields(env))
+    return is_dataclass(env) and any(isinstance(getattr(env, field.name), SandboxConfig) for field in fields(env))
 
 
 def driver_facts(plan: Plan, device: Device) -> ClusterFacts:

@@ -19,22 +19,22 @@ class Finding:
     node: str = ""  # where not all nodes agree
 
 
-def say_where(count: int) -> str:
+def where_text(count: int) -> str:
     """Of what all nodes share."""
     return {1: "", 2: ", on both nodes"}.get(count, f", on all {count} nodes")
 
 
-def with_cure(look: str, text: str, cure: str, node: str = "", level: Level = "error") -> Finding:
+def make_finding(look: str, text: str, cure: str, node: str = "", level: Level = "error") -> Finding:
     """A refusal of ours as a finding: what stands behind its first semicolon is the way out."""
-    what, mark, way = text.partition("; ")
-    return Finding(look, level, what, way if mark else cure, node)
+    problem, mark, way = text.partition("; ")
+    return Finding(look, level, problem, way if mark else cure, node)
 
 
-def each(
+def check_nodes(
     nodes: Sequence[tuple[str, T]], judge: Callable[[str, T], Iterable[Finding]], fine: Callable[[T], Finding]
 ) -> list[Finding]:
     """The findings of all nodes or, where there are none, one line for all of them."""
-    found = [finding for node, value in nodes for finding in judge(node, value)]
-    if found or not nodes:
-        return found
+    findings = [finding for node, value in nodes for finding in judge(node, value)]
+    if findings or not nodes:
+        return findings
     return [fine(nodes[0][1])]

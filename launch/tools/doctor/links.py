@@ -5,111 +5,111 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from launch.tools.doctor.facts import ClusterFacts, Wanted
-from launch.tools.doctor.findings import Finding, with_cure
+from launch.tools.doctor.findings import Finding, make_finding
 
 SLOW = 0.02  # GB/s: no link of 1 Gbit/s gives less, also where the processors are busy
 
 
-def look_at_ports(facts: ClusterFacts, wanted: Wanted) -> Iterator[Finding]:
+def look_at_ports(facts: ClusterFacts, requirements: Wanted) -> Iterator[Finding]:
     """One line a node: a firewall is one of a node, for all peers."""
-    closed = {each.target: each for each in facts.reaches if each.state == "closed"}
-    for node, each in closed.items():
-        what = f"a port that a program opens there is not reached from {each.source}"
+    closed = {reach.target: reach for reach in facts.reaches if reach.state == "closed"}
+    for node, reach in closed.items():
+        text = f"a port that a program opens there is not reached from {reach.source}"
         cure = "let the nodes of the cluster reach each other on all ports (security group, firewall, network policy)"
-        yield Finding("ports", "error", what, cure, node)
+        yield Finding("ports", "error", text, cure, node)
     if facts.reaches and not closed:
         yield Finding("ports", "ok", "a port that a program opens is reached from the other nodes")
 
 
-def look_at_packets(facts: ClusterFacts, wanted: Wanted) -> Iterator[Finding]:
+def look_at_packets(facts: ClusterFacts, requirements: Wanted) -> Iterator[Finding]:
     links = {node.address: node.interface for node in facts.nodes if node.interface is not None}
-    stalled = {frozenset((each.source, each.target)): each for each in facts.reaches if each.state == "stalled"}
-    for each in stalled.values():
-        name, mtu = links.get(each.source) or ("its interface", 1500)
-        what = f"packets of {each.packet:,} bytes from {each.source} are lost, small ones arrive ({name}, MTU {mtu})"
+    stalled = {frozenset((reach.source, reach.target)): reach for reach in facts.reaches if reach.state == "stalled"}
+    for reach in stalled.values():
+        name, mtu = links.get(reach.source) or ("its interface", 1500)
+        text = f"packets of {reach.packet:,} bytes from {reach.source} are lost, small ones arrive ({name}, MTU {mtu})"
         cure = f"set the MTU to what the whole path carries (ip link set dev {name} mtu ...), or mend the switch"
-        yield Finding("packets", "error", what, cure, each.target)
-    arrived = [each for each in facts.reaches if each.state == "reached"]
+        yield Finding("packets", "error", text, cure, reach.target)
+    arrived = [reach for reach in facts.reaches if reach.state == "reached"]
     if arrived and not stalled:
-        named = sorted({f"{name} (MTU {mtu})" for name, mtu in links.values()})
-        over = f" over {', '.join(named)}" if named else ""
-        yield Finding("packets", "ok", f"packets of {max(each.packet for each in arrived):,} bytes arrive{over}")
+        interfaces = sorted({f"{name} (MTU {mtu})" for name, mtu in links.values()})
+        over = f" over {', '.join(interfaces)}" if interfaces else ""
+        yield Finding("packets", "ok", f"packets of {max(reach.packet for reach in arrived):,} bytes arrive{over}")
 
 
-def look_at_sharing(facts: ClusterFacts, wanted: Wanted) -> Iterator[Finding]:
+def look_at_sharing(facts: ClusterFacts, requirements: Wanted) -> Iterator[Finding]:
     if facts.unshared is None:
         if facts.network:
             yield Finding("shared folder", "skipped", "shared folder: give --run-dir to have it looked at")
         return
     for node, why in facts.unshared.items():
         cure = "mount the same volume on every node; for NFS lookupcache=none shortens the wait"
-        yield with_cure("shared folder", why, cure, node)
+        yield make_finding("shared folder", why, cure, node)
     if not facts.unshared:
-        yield Finding("shared folder", "ok", f"{wanted.run_dir} is one folder on all nodes")
+        yield Finding("shared folder", "ok", f"{requirements.run_dir} is one folder on all nodes")
 
 
-def look_at_bandwidth(facts: ClusterFacts, wanted: Wanted) -> Iterator[Finding]:
+def look_at_bandwidth(facts: ClusterFacts, requirements: Wanted) -> Iterator[Finding]:
     """The slowest direction stands for the rest."""
-    for each in facts.transfers:
-        if each.seconds is None:
+    for transfer in facts.transfers:
+        if transfer.seconds is None:
             cure = "see the log of the probes in the Ray dashboard"
-            what = f"weights from {each.source} do not arrive: {each.problem}"
-            yield Finding("bandwidth", "error", what, cure, each.target)
-    done = [(each.size / each.seconds / 1e9, each) for each in facts.transfers if each.seconds]
-    if not done:
+            text = f"weights from {transfer.source} do not arrive: {transfer.problem}"
+            yield Finding("bandwidth", "error", text, cure, transfer.target)
+    rates = [(transfer.size / transfer.seconds / 1e9, transfer) for transfer in facts.transfers if transfer.seconds]
+    if not rates:
         return
-    rate, slowest = min(done, key=lambda pair: pair[0])
-    what = f"weights {slowest.source} -> {slowest.target}: {slowest.size / 1e6:.0f} MB in {slowest.seconds:.2f} s"
-    what += f" ({rate:.2g} GB/s), digest equal"
-    version = wanted.weights or 0
+    rate, slowest = min(rates, key=lambda pair: pair[0])
+    text = f"weights {slowest.source} -> {slowest.target}: {slowest.size / 1e6:.0f} MB in {slowest.seconds:.2f} s"
+    text += f" ({rate:.2g} GB/s), digest equal"
+    version = requirements.weights or 0
     takes = version / rate / 1e9
     if version > slowest.size:
-        what += f"; a version of {version / 1e9:.3g} GB would take {takes:.0f} s"
+        text += f"; a version of {version / 1e9:.3g} GB would take {takes:.0f} s"
     cure = "a link of 100 Mbit/s, a shaped one, or the wrong interface: see cluster.service_host and ethtool"
-    if wanted.deadline_s is not None and takes > wanted.deadline_s:
-        what += f", longer than loop.publish_deadline_s={wanted.deadline_s:g}"
-        yield Finding("bandwidth", "error", what, cure)
+    if requirements.deadline_s is not None and takes > requirements.deadline_s:
+        text += f", longer than loop.publish_deadline_s={requirements.deadline_s:g}"
+        yield Finding("bandwidth", "error", text, cure)
     elif rate < SLOW:
-        yield Finding("bandwidth", "error", f"{what}: below {SLOW:g} GB/s", cure)
+        yield Finding("bandwidth", "error", f"{text}: below {SLOW:g} GB/s", cure)
     else:
-        yield Finding("bandwidth", "ok", what)
+        yield Finding("bandwidth", "ok", text)
 
 
-def look_at_collectives(facts: ClusterFacts, wanted: Wanted) -> Iterator[Finding]:
-    found = facts.collective
-    if found is None:
+def look_at_collectives(facts: ClusterFacts, requirements: Wanted) -> Iterator[Finding]:
+    result = facts.collective
+    if result is None:
         return
-    if found.gbps is None:
+    if result.gbps is None:
         cure = "gloo takes the interface of the node's address: GLOO_SOCKET_IFNAME in cluster.env names another"
-        yield Finding("collectives", "error", f"collectives over {found.ranks} nodes (gloo): {found.problem}", cure)
+        yield Finding("collectives", "error", f"collectives over {result.ranks} nodes (gloo): {result.problem}", cure)
         return
-    what = f"collectives over {found.ranks} nodes (gloo): an all-reduce moves {found.gbps:.2g} GB/s"
-    yield Finding("collectives", "ok", what)
+    text = f"collectives over {result.ranks} nodes (gloo): an all-reduce moves {result.gbps:.2g} GB/s"
+    yield Finding("collectives", "ok", text)
 
 
-def look_at_store(facts: ClusterFacts, wanted: Wanted) -> Iterator[Finding]:
-    for each in facts.stored:
-        if each.seconds is None:
+def look_at_store(facts: ClusterFacts, requirements: Wanted) -> Iterator[Finding]:
+    for entry in facts.stored:
+        if entry.seconds is None:
             cure = "Ray's object managers reach each other on --object-manager-port: open it, and see the raylet's log"
-            what = f"an object of its store is not read: {each.problem}"
-            yield Finding("object store", "error", what, cure, each.source)
-    done = [each for each in facts.stored if each.seconds is not None]
-    if done and len(done) == len(facts.stored):
-        slowest = max(done, key=lambda each: each.seconds or 0.0)
-        what = f"object store: {slowest.size / 2**20:.0f} MiB from every node, the slowest in {slowest.seconds:.2f} s"
-        yield Finding("object store", "ok", what)
+            text = f"an object of its store is not read: {entry.problem}"
+            yield Finding("object store", "error", text, cure, entry.source)
+    arrived = [entry for entry in facts.stored if entry.seconds is not None]
+    if arrived and len(arrived) == len(facts.stored):
+        slowest = max(arrived, key=lambda entry: entry.seconds or 0.0)
+        text = f"object store: {slowest.size / 2**20:.0f} MiB from every node, the slowest in {slowest.seconds:.2f} s"
+        yield Finding("object store", "ok", text)
 
 
-def look_at_what_was_left_out(facts: ClusterFacts, wanted: Wanted) -> Iterator[Finding]:
-    """Where a measurement would only repeat what another line says, or would kill its probe."""
+def look_at_skipped(facts: ClusterFacts, requirements: Wanted) -> Iterator[Finding]:
+    """Measurements that were skipped: another line says why they would fail, or they would kill the probe."""
     if not facts.network or (facts.transfers and facts.collective is not None):
         return
-    blocked = any(each.state != "reached" for each in facts.reaches)
+    blocked = any(reach.state != "reached" for reach in facts.reaches)
     if blocked or not facts.reaches:
-        what = "object store, weights and collectives: mend the lines above first"
+        text = "object store, weights and collectives: mend the lines above first"
     else:
-        what = "object store and weights: /dev/shm has no room for what would be sent"
-    yield Finding("left out", "skipped", what)
+        text = "object store and weights: /dev/shm has no room for what would be sent"
+    yield Finding("left out", "skipped", text)
 
 
 LINKS: tuple[Callable[[ClusterFacts, Wanted], Iterator[Finding]], ...] = (
@@ -119,5 +119,5 @@ LINKS: tuple[Callable[[ClusterFacts, Wanted], Iterator[Finding]], ...] = (
     look_at_store,
     look_at_bandwidth,
     look_at_collectives,
-    look_at_what_was_left_out,
+    look_at_skipped,
 )

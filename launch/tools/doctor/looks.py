@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from launch.tools.doctor.facts import Cards, ClusterFacts, Limits, Software, Space, Wanted
-from launch.tools.doctor.findings import Finding, each, say_where, with_cure
+from launch.tools.doctor.findings import Finding, check_nodes, make_finding, where_text
 
 GB = 1e9
 SMALL_MEMORY = 1.0  # GB in /dev/shm without a config to compare with; docker gives 0.06
@@ -27,141 +27,141 @@ def parts(facts: ClusterFacts, name: str) -> list[tuple[str, Any]]:
     return [(node.address, getattr(node, name)) for node in facts.nodes if getattr(node, name) is not None]
 
 
-def look_at_software(facts: ClusterFacts, wanted: Wanted) -> Iterator[Finding]:
+def look_at_software(facts: ClusterFacts, requirements: Wanted) -> Iterator[Finding]:
     nodes: list[tuple[str, Software]] = parts(facts, "software")
     if not nodes:
         return
-    own = nodes[0][1]
-    cure = SAME_IMAGE.format(lock=own.lock)
-    found: list[Finding] = []
-    for node, other in nodes[1:]:
-        for what, there, here in (("python", other.python, own.python), ("rlsys", other.rlsys, own.rlsys)):
-            if there != here:
-                found.append(Finding("software", "error", f"{what} {there}, the driver's is {here}", cure, node))
-        if different := _differences(own, other):
-            found.append(Finding("software", "error", different, cure, node))
-    shared = {name: pair for name, pair in own.differs.items() if name not in NOT_FOR_RUNS}
+    driver = nodes[0][1]
+    cure = SAME_IMAGE.format(lock=driver.lock)
+    findings: list[Finding] = []
+    for node, peer in nodes[1:]:
+        for text, actual, target in (("python", peer.python, driver.python), ("rlsys", peer.rlsys, driver.rlsys)):
+            if actual != target:
+                findings.append(Finding("software", "error", f"{text} {actual}, the driver's is {target}", cure, node))
+        if different := _differences(driver, peer):
+            findings.append(Finding("software", "error", different, cure, node))
+    shared = {name: pair for name, pair in driver.differs.items() if name not in NOT_FOR_RUNS}
     if shared:
         missing = any(pair[1] is None for name, pair in shared.items() if name in NEEDED)
-        what = f"{_name(shared)}: not as in {own.lock}{say_where(len(nodes))}"
-        found.append(Finding("software", "error" if missing else "warning", what, cure))
-    if not found:
-        what = f"python {own.python}, rlsys {own.rlsys}, {own.locked} packages as in {own.lock}"
-        found.append(Finding("software", "ok", what + say_where(len(nodes))))
-    yield from found
+        text = f"{_list_packages(shared)}: not as in {driver.lock}{where_text(len(nodes))}"
+        findings.append(Finding("software", "error" if missing else "warning", text, cure))
+    if not findings:
+        text = f"python {driver.python}, rlsys {driver.rlsys}, {driver.locked} packages as in {driver.lock}"
+        findings.append(Finding("software", "ok", text + where_text(len(nodes))))
+    yield from findings
 
 
-def _differences(own: Software, other: Software) -> str:
+def _differences(driver: Software, peer: Software) -> str:
     """Packages of which a node has another version than the driver."""
-    if own.lock != other.lock:
-        return f"its packages are those of {other.lock}, the driver's of {own.lock}"
-    names = {name for name in {**own.differs, **other.differs} if own.differs.get(name) != other.differs.get(name)}
+    if driver.lock != peer.lock:
+        return f"its packages are those of {peer.lock}, the driver's of {driver.lock}"
+    names = {name for name in {**driver.differs, **peer.differs} if driver.differs.get(name) != peer.differs.get(name)}
     pairs = {}
     for name in names - NOT_FOR_RUNS:
-        there, here = other.differs.get(name), own.differs.get(name)
-        locked = (there or here or (None, None))[0]
-        pairs[name] = (here[1] if here else locked, there[1] if there else locked)
-    return _name(pairs, "the driver has") if pairs else ""
+        peer_pair, driver_pair = peer.differs.get(name), driver.differs.get(name)
+        locked = (peer_pair or driver_pair or (None, None))[0]
+        pairs[name] = (driver_pair[1] if driver_pair else locked, peer_pair[1] if peer_pair else locked)
+    return _list_packages(pairs, "the driver has") if pairs else ""
 
 
-def _name(pairs: Mapping[str, tuple[str | None, str | None]], expected: str = "") -> str:
+def _list_packages(pairs: Mapping[str, tuple[str | None, str | None]], expected: str = "") -> str:
     """pairs: (expected, found) by package."""
-    said = []
-    for name, (wanted, found) in sorted(pairs.items())[:NAMED]:
-        there = f"{name} {found}" if found else f"{name} is missing"
-        said.append(f"{there} ({expected + ' ' if expected else ''}{wanted or 'none'})")
+    texts = []
+    for name, (expected_version, version) in sorted(pairs.items())[:NAMED]:
+        actual = f"{name} {version}" if version else f"{name} is missing"
+        texts.append(f"{actual} ({expected + ' ' if expected else ''}{expected_version or 'none'})")
     more = f" and {len(pairs) - NAMED} more" if len(pairs) > NAMED else ""
-    return ", ".join(said) + more
+    return ", ".join(texts) + more
 
 
-def look_at_memory(facts: ClusterFacts, wanted: Wanted) -> Iterator[Finding]:
+def look_at_memory(facts: ClusterFacts, requirements: Wanted) -> Iterator[Finding]:
     """Of the place of the weights. With a config the check of the run itself says whether they fit (`needs`)."""
     nodes: list[tuple[str, Space]] = parts(facts, "memory")
-    if wanted.config is not None:
+    if requirements.config is not None:
         return
 
     def judge(node: str, space: Space) -> Iterator[Finding]:
         if space.total < SMALL_MEMORY * GB:
-            what = f"{space.path} has {space.total / GB:.2f} GB; weights and Ray's object store lie there"
+            text = f"{space.path} has {space.total / GB:.2f} GB; weights and Ray's object store lie there"
             cure = "start the container with --shm-size=8g or more (`rlsys doctor CONFIG` says how much)"
-            yield Finding("memory", "error", what, cure, node)
+            yield Finding("memory", "error", text, cure, node)
 
     def fine(space: Space) -> Finding:
         least = min(space.free for _, space in nodes)
-        what = f"{space.path} has {least / GB:.1f} GB free{' or more' if len(nodes) > 1 else ''}"
-        return Finding("memory", "ok", what + say_where(len(nodes)))
+        text = f"{space.path} has {least / GB:.1f} GB free{' or more' if len(nodes) > 1 else ''}"
+        return Finding("memory", "ok", text + where_text(len(nodes)))
 
-    yield from each(nodes, judge, fine)
+    yield from check_nodes(nodes, judge, fine)
 
 
-def look_at_disk(facts: ClusterFacts, wanted: Wanted) -> Iterator[Finding]:
+def look_at_disk(facts: ClusterFacts, requirements: Wanted) -> Iterator[Finding]:
     nodes: list[tuple[str, Space]] = parts(facts, "disk")[:1]  # the run directory is one folder
     if facts.disk:
-        yield with_cure("disk", facts.disk.replace(": lower", "; lower").replace(": free", "; free"), "free some")
+        yield make_finding("disk", facts.disk.replace(": lower", "; lower").replace(": free", "; free"), "free some")
         return
 
     def judge(node: str, space: Space) -> Iterator[Finding]:
         if space.inodes is not None and space.inodes < FEW_INODES:
-            what = f"{space.path} has {space.inodes:,} inodes free: no more files can be made there"
-            yield Finding("disk", "error", what, "remove small files there, or give another --run-dir")
+            text = f"{space.path} has {space.inodes:,} inodes free: no more files can be made there"
+            yield Finding("disk", "error", text, "remove small files there, or give another --run-dir")
         elif space.free < 0.1 * GB:
-            what = f"{space.path} has {space.free / 1e6:.0f} MB free"
-            yield Finding("disk", "error", what, "free some, or give another --run-dir")
+            text = f"{space.path} has {space.free / 1e6:.0f} MB free"
+            yield Finding("disk", "error", text, "free some, or give another --run-dir")
 
     def fine(space: Space) -> Finding:
         return Finding("disk", "ok", f"{space.path} has {space.free / GB:,.1f} GB and enough inodes free")
 
-    yield from each(nodes, judge, fine)
+    yield from check_nodes(nodes, judge, fine)
 
 
-def look_at_limits(facts: ClusterFacts, wanted: Wanted) -> Iterator[Finding]:
+def look_at_limits(facts: ClusterFacts, requirements: Wanted) -> Iterator[Finding]:
     nodes: list[tuple[str, Limits]] = parts(facts, "limits")
     on_gpus = any(node.cards is not None and node.cards.count for node in facts.nodes)
-    again = "and call `ray start` again there"
+    restart = "and call `ray start` again there"
 
     def judge(node: str, limits: Limits) -> Iterator[Finding]:
         if limits.files is not None and limits.files < FEW_FILES:
-            what = f"{limits.files} open files are allowed (nofile); engines and sockets take thousands"
-            cure = f"ulimit -n 65536, or docker run --ulimit nofile=65536, {again}"
-            yield Finding("limits", "error", what, cure, node)
+            text = f"{limits.files} open files are allowed (nofile); engines and sockets take thousands"
+            cure = f"ulimit -n 65536, or docker run --ulimit nofile=65536, {restart}"
+            yield Finding("limits", "error", text, cure, node)
         for name, limit, cure in (
             ("nproc", limits.processes, "ulimit -u unlimited"),
             ("pids.max of its control group", limits.pids, "docker run --pids-limit=-1, podPidsLimit in Kubernetes"),
         ):
             if limit is not None and limit < FEW_PROCESSES:
-                what = f"{limit} processes and threads are allowed ({name}); a node of a run takes hundreds"
-                yield Finding("limits", "error", what, f"{cure}, {again}", node)
+                text = f"{limit} processes and threads are allowed ({name}); a node of a run takes hundreds"
+                yield Finding("limits", "error", text, f"{cure}, {restart}", node)
         if on_gpus and limits.locked_bytes is not None and limits.locked_bytes < LOCKED_BYTES:
-            what = f"{limits.locked_bytes // 1024} KiB may be locked (memlock): NCCL cannot use InfiniBand"
-            yield Finding("limits", "warning", what, f"docker run --ulimit memlock=-1, {again}", node)
+            text = f"{limits.locked_bytes // 1024} KiB may be locked (memlock): NCCL cannot use InfiniBand"
+            yield Finding("limits", "warning", text, f"docker run --ulimit memlock=-1, {restart}", node)
 
     def fine(limits: Limits) -> Finding:
-        files = min((each.files for _, each in nodes if each.files is not None), default=None)
-        return Finding("limits", "ok", f"limits: {files or 'any number of'} open files{say_where(len(nodes))}")
+        files = min((node_limits.files for _, node_limits in nodes if node_limits.files is not None), default=None)
+        return Finding("limits", "ok", f"limits: {files or 'any number of'} open files{where_text(len(nodes))}")
 
-    yield from each(nodes, judge, fine)
+    yield from check_nodes(nodes, judge, fine)
 
 
-def look_at_sandbox(facts: ClusterFacts, wanted: Wanted) -> Iterator[Finding]:
+def look_at_sandbox(facts: ClusterFacts, requirements: Wanted) -> Iterator[Finding]:
     nodes: list[tuple[str, Mapping[str, str]]] = parts(facts, "walls")
 
     def judge(node: str, missing: Mapping[str, str]) -> Iterator[Finding]:
         if missing:
-            what = f"the sandbox has no {', '.join(f'{name} ({why})' for name, why in list(missing.items())[:2])}"
+            text = f"the sandbox has no {', '.join(f'{name} ({why})' for name, why in list(missing.items())[:2])}"
             cure = "allow it on that node (docs/sandbox.md), or env.sandbox.allow_weaker=true for trusted code"
-            yield Finding("sandbox", "error" if wanted.sandbox else "warning", what, cure, node)
+            yield Finding("sandbox", "error" if requirements.sandbox else "warning", text, cure, node)
 
-    if wanted.sandbox is False:
-        yield Finding("sandbox", "skipped", f"sandbox: {wanted.config} runs no code of a model")
+    if requirements.sandbox is False:
+        yield Finding("sandbox", "skipped", f"sandbox: {requirements.config} runs no code of a model")
         return
-    yield from each(
+    yield from check_nodes(
         nodes,
         judge,
-        lambda _: Finding("sandbox", "ok", f"sandbox: namespaces, seccomp and Landlock{say_where(len(nodes))}"),
+        lambda _: Finding("sandbox", "ok", f"sandbox: namespaces, seccomp and Landlock{where_text(len(nodes))}"),
     )
 
 
-def look_at_clocks(facts: ClusterFacts, wanted: Wanted) -> Iterator[Finding]:
+def look_at_clocks(facts: ClusterFacts, requirements: Wanted) -> Iterator[Finding]:
     nodes: list[tuple[str, float]] = parts(facts, "clock_s")
     if len(facts.nodes) < 2:
         return
@@ -169,26 +169,28 @@ def look_at_clocks(facts: ClusterFacts, wanted: Wanted) -> Iterator[Finding]:
     def judge(node: str, ahead: float) -> Iterator[Finding]:
         if abs(ahead) > LATE_S:
             where = "ahead" if ahead > 0 else "behind"
-            what = f"its clock is {abs(ahead):.1f} s {where}: times in logs do not compare; nothing else depends on it"
-            yield Finding("clock", "warning", what, "run chronyd or another NTP client there", node)
+            text = f"its clock is {abs(ahead):.1f} s {where}: times in logs do not compare; nothing else depends on it"
+            yield Finding("clock", "warning", text, "run chronyd or another NTP client there", node)
 
-    yield from each(nodes, judge, lambda _: Finding("clock", "ok", f"clocks differ by less than {LATE_S:g} s"))
+    yield from check_nodes(nodes, judge, lambda _: Finding("clock", "ok", f"clocks differ by less than {LATE_S:g} s"))
 
 
-def look_at_cards(facts: ClusterFacts, wanted: Wanted) -> Iterator[Finding]:
+def look_at_cards(facts: ClusterFacts, requirements: Wanted) -> Iterator[Finding]:
     nodes: list[tuple[str, Cards]] = parts(facts, "cards")
 
     def judge(node: str, cards: Cards) -> Iterator[Finding]:
         if cards.problem:
-            yield with_cure("gpus", cards.problem, "install NVIDIA's driver, start the container with --gpus all", node)
+            yield make_finding(
+                "gpus", cards.problem, "install NVIDIA's driver, start the container with --gpus all", node
+            )
         if cards.ecc_errors:
-            what = f"{cards.ecc_errors} memory errors of its GPUs were not corrected"
-            yield Finding("gpus", "error", what, "take the node out, or reset the GPU (nvidia-smi -r)", node)
+            text = f"{cards.ecc_errors} memory errors of its GPUs were not corrected"
+            yield Finding("gpus", "error", text, "take the node out, or reset the GPU (nvidia-smi -r)", node)
 
     if not any(cards.count or cards.problem for _, cards in nodes):
-        if wanted.device == "cuda":
-            what = "cluster.device=cuda, and no node has a GPU"
-            yield Finding("gpus", "error", what, "start the cluster on nodes with GPUs (ray start --num-gpus)")
+        if requirements.device == "cuda":
+            text = "cluster.device=cuda, and no node has a GPU"
+            yield Finding("gpus", "error", text, "start the cluster on nodes with GPUs (ray start --num-gpus)")
         else:
             yield Finding("gpus", "skipped", "GPUs: none seen" + (" on any node" if len(nodes) > 1 else ""))
         return
@@ -196,10 +198,10 @@ def look_at_cards(facts: ClusterFacts, wanted: Wanted) -> Iterator[Finding]:
     def fine(_: Cards) -> Finding:
         names = sorted({name for _, cards in nodes for name in cards.names})
         total, drivers = sum(cards.count for _, cards in nodes), sorted({cards.driver or "?" for _, cards in nodes})
-        what = f"{total} GPUs ({', '.join(names)}), driver {', '.join(drivers)}, no memory errors"
-        return Finding("gpus", "ok", what)
+        text = f"{total} GPUs ({', '.join(names)}), driver {', '.join(drivers)}, no memory errors"
+        return Finding("gpus", "ok", text)
 
-    yield from each(nodes, judge, fine)
+    yield from check_nodes(nodes, judge, fine)
 
 
 NEEDS = {  # kinds of `NodeFacts.needs`: (what is said where it is there, the way out where the check gives none)
@@ -210,35 +212,35 @@ NEEDS = {  # kinds of `NodeFacts.needs`: (what is said where it is there, the wa
 }
 
 
-def look_at_needs(facts: ClusterFacts, wanted: Wanted) -> Iterator[Finding]:
+def look_at_needs(facts: ClusterFacts, requirements: Wanted) -> Iterator[Finding]:
     """What the checks of a run itself say of each node."""
-    if wanted.config is None:
+    if requirements.config is None:
         return
     nodes: list[tuple[str, Mapping[str, str]]] = parts(facts, "needs")
 
     def judge(node: str, needs: Mapping[str, str]) -> Iterator[Finding]:
         for kind, problem in needs.items():
             if problem:
-                yield with_cure(kind, problem, NEEDS[kind][1], node)
+                yield make_finding(kind, problem, NEEDS[kind][1], node)
 
     def fine(needs: Mapping[str, str]) -> Finding:
-        said = [NEEDS[kind][0] for kind in needs]
-        return Finding("needs", "ok", f"{wanted.config}: {', '.join(said)}{say_where(len(nodes))}")
+        labels = [NEEDS[kind][0] for kind in needs]
+        return Finding("needs", "ok", f"{requirements.config}: {', '.join(labels)}{where_text(len(nodes))}")
 
-    yield from each(nodes, judge, fine)
+    yield from check_nodes(nodes, judge, fine)
 
 
-def look_at_data(facts: ClusterFacts, wanted: Wanted) -> Iterator[Finding]:
-    if wanted.config is None:
+def look_at_data(facts: ClusterFacts, requirements: Wanted) -> Iterator[Finding]:
+    if requirements.config is None:
         return
     for problem in facts.data:
-        what, mark, way = problem.partition(": `rlsys ")
-        yield Finding("data", "error", what, f"`rlsys {way}" if mark else "put it where the configuration says")
+        cause, mark, way = problem.partition(": `rlsys ")
+        yield Finding("data", "error", cause, f"`rlsys {way}" if mark else "put it where the configuration says")
     if not facts.data:
         yield Finding("data", "ok", "the data of the config is there, or made up by its environment")
 
 
-def look_at_settings(facts: ClusterFacts, wanted: Wanted) -> Iterator[Finding]:
+def look_at_settings(facts: ClusterFacts, requirements: Wanted) -> Iterator[Finding]:
     """What the driver's environment says: wandb, authentication, ports of its own."""
     if facts.dashboard_port:
         yield Finding("ports", "error", facts.dashboard_port, "cluster.dashboard_port=null, or another port")
@@ -250,21 +252,23 @@ def look_at_settings(facts: ClusterFacts, wanted: Wanted) -> Iterator[Finding]:
 
     def judge(node: str, mode: str) -> Iterator[Finding]:
         if mode == "unset":
-            what = "RAY_AUTH_MODE is not set: anyone who reaches Ray's ports can run programs here"
+            text = "RAY_AUTH_MODE is not set: anyone who reaches Ray's ports can run programs here"
             cure = "ray get-auth-token --generate, and RAY_AUTH_MODE=token for every `ray start` (docs/trust.md)"
-            yield Finding("auth", "warning", what, cure, node)
+            yield Finding("auth", "warning", text, cure, node)
 
-    yield from each(modes, judge, lambda mode: Finding("auth", "ok", f"RAY_AUTH_MODE={mode}{say_where(len(modes))}"))
+    yield from check_nodes(
+        modes, judge, lambda mode: Finding("auth", "ok", f"RAY_AUTH_MODE={mode}{where_text(len(modes))}")
+    )
 
 
-def look_at_failures(facts: ClusterFacts, wanted: Wanted) -> Iterator[Finding]:
+def look_at_failures(facts: ClusterFacts, requirements: Wanted) -> Iterator[Finding]:
     """Probes that hung or broke, and nodes that gave nothing."""
     for node, why in facts.lost.items():
-        yield with_cure("probe", why, "look at its log in the Ray dashboard", node)
-    for found in facts.nodes:
-        for part, why in found.failed.items():
+        yield make_finding("probe", why, "look at its log in the Ray dashboard", node)
+    for node_facts in facts.nodes:
+        for part, why in node_facts.failed.items():
             cure = "something there hangs: a network file system, a full disk, a busy machine"
-            yield Finding("probe", "error", f"its {part} could not be looked at: {why}", cure, found.address)
+            yield Finding("probe", "error", f"its {part} could not be looked at: {why}", cure, node_facts.address)
 
 
 LOOKS: tuple[Callable[[ClusterFacts, Wanted], Iterator[Finding]], ...] = (

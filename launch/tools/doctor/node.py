@@ -38,9 +38,9 @@ class ServedFile:
 class DoctorProbe:
     """Plain class; `launch.tools.doctor.cluster` makes it a Ray actor whose calls run on threads."""
 
-    def __init__(self, address: str, given: Mapping[str, str]) -> None:
-        """given: secrets, by environment variable."""
-        os.environ.update(given)
+    def __init__(self, address: str, secret_env: Mapping[str, str]) -> None:
+        """secret_env: secrets, by environment variable."""
+        os.environ.update(secret_env)
         self._address = address
         self._door: Door | None = None
         self._transfer: FlightTransfer | None = None

@@ -22,7 +22,7 @@ from envs import make_world, new_player
 from envs.tools.sandbox import SandboxConfig
 from envs.tools.sandbox.pool import probe as probe_sandbox
 from launch.checks import hub, machine, software
-from launch.driver.run.nodes import NodeRequirements, look
+from launch.driver.run.nodes import NodeRequirements, check_node
 from launch.tools.doctor.facts import Cards, Limits, NodeFacts, Software, Space
 from rlsys import VERSION
 from rlsys.errors import BadInput, describe_error
@@ -46,19 +46,19 @@ class Request:
 
 
 def read_software(request: Request) -> Software:
-    found = software.describe_software()
-    lock = (found["lock"] or {}).get("file")
-    commit = found["commit"]
-    own = f"{VERSION} ({commit[:12]}{software.EDITED if found['dirty'] else ''})" if commit else VERSION
+    report = software.describe_software()
+    lock = (report["lock"] or {}).get("file")
+    commit = report["commit"]
+    version = f"{VERSION} ({commit[:12]}{software.EDITED if report['dirty'] else ''})" if commit else VERSION
     differs = {
         name: (locked.partition(" ")[0] if locked else None, installed)
-        for name, (locked, installed) in found["differs"].items()
+        for name, (locked, installed) in report["differs"].items()
     }
     locked = len(software.read_lock((software.LOCKS / lock).read_text())) if lock else 0
-    return Software(python=found["python"], rlsys=own, lock=lock, locked=locked, differs=differs)
+    return Software(python=report["python"], rlsys=version, lock=lock, locked=locked, differs=differs)
 
 
-def existing(path: Path) -> Path:
+def nearest_folder(path: Path) -> Path:
     """The folder, or the nearest above it: a run makes its directory by itself."""
     while not path.is_dir():
         path = path.parent
@@ -66,15 +66,15 @@ def existing(path: Path) -> Path:
 
 
 def read_space(path: Path) -> Space:
-    path = existing(path)
+    path = nearest_folder(path)
     usage, inodes = shutil.disk_usage(path), os.statvfs(path)
     return Space(path=str(path), free=usage.free, total=usage.total, inodes=inodes.f_favail if inodes.f_files else None)
 
 
 def read_limits(request: Request) -> Limits:
-    def soft(which: int) -> int | None:
-        found = resource.getrlimit(which)[0]
-        return None if found == resource.RLIM_INFINITY else found
+    def soft(kind: int) -> int | None:
+        limit = resource.getrlimit(kind)[0]
+        return None if limit == resource.RLIM_INFINITY else limit
 
     return Limits(
         files=soft(resource.RLIMIT_NOFILE),
@@ -122,28 +122,28 @@ def read_cards(request: Request) -> Cards:
     )
 
 
-def _query(what: str) -> list[str]:
+def _query(option: str) -> list[str]:
     """A line for each card; none where NVIDIA's program is not there."""
     try:
-        done = subprocess.run([*QUERY, what], capture_output=True, text=True, timeout=QUERY_S, check=True)
+        process = subprocess.run([*QUERY, option], capture_output=True, text=True, timeout=QUERY_S, check=True)
     except (FileNotFoundError, subprocess.CalledProcessError):
         return []
-    return [line.strip() for line in done.stdout.splitlines() if line.strip()]
+    return [line.strip() for line in process.stdout.splitlines() if line.strip()]
 
 
 def read_needs(request: Request) -> dict[str, str]:
     """What the checks of a run say, by kind: an empty text where nothing is wrong."""
-    found = {}
+    problems = {}
     for kind, needs in request.needs.items():
         try:
-            look(needs, (), make_world if request.local else new_player)
+            check_node(needs, (), make_world if request.local else new_player)
             for key, path in needs.models:
                 if not Path(path).is_dir():
                     hub.require(path, f"{key}={path!r}")
-            found[kind] = ""
+            problems[kind] = ""
         except BadInput as error:
-            found[kind] = str(error)
-    return found
+            problems[kind] = str(error)
+    return problems
 
 
 READERS: Mapping[str, Callable[[Request], Any]] = {
@@ -163,27 +163,27 @@ def collect(
     request: Request, deadline_s: float, readers: Mapping[str, Callable[[Request], Any]] = READERS
 ) -> NodeFacts:
     """All parts at once; one that hangs or breaks is named in `failed`."""
-    found, failed = read_all({part: partial(reader, request) for part, reader in readers.items()}, deadline_s)
-    return NodeFacts(address=request.address, **found, failed=failed)
+    facts, failed = read_all({part: partial(reader, request) for part, reader in readers.items()}, deadline_s)
+    return NodeFacts(address=request.address, **facts, failed=failed)
 
 
 def read_all(readers: Mapping[str, Callable[[], T]], deadline_s: float) -> tuple[dict[str, T], dict[str, str]]:
     """(what they return, why others do not), by name. One that does not end in time stays where it hangs."""
-    found: dict[str, T] = {}
+    results: dict[str, T] = {}
     failed: dict[str, str] = {}
 
     def read(name: str, reader: Callable[[], T]) -> None:
         try:
-            found[name] = reader()
+            results[name] = reader()
         except Exception as error:  # fault boundary: whatever a machine has in store for us is a line of the report
             failed[name] = describe_error(error)
 
-    threads = [threading.Thread(target=read, args=each, daemon=True) for each in readers.items()]
+    threads = [threading.Thread(target=read, args=pair, daemon=True) for pair in readers.items()]
     for thread in threads:
         thread.start()
     until = time.monotonic() + deadline_s
     for thread in threads:
         thread.join(max(until - time.monotonic(), 0.0))
-    here, broken = dict(found), dict(failed)
-    late = {name: f"no answer after {deadline_s:g} s" for name in readers if name not in here and name not in broken}
-    return here, broken | late
+    ready, broken = dict(results), dict(failed)
+    late = {name: f"no answer after {deadline_s:g} s" for name in readers if name not in ready and name not in broken}
+    return ready, broken | late

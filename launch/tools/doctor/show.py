@@ -19,9 +19,9 @@ NAMED = 5  # nodes in the title
 MARGIN = 9  # of the level's column
 
 
-def judge(facts: ClusterFacts, wanted: Wanted) -> list[Finding]:
+def judge(facts: ClusterFacts, requirements: Wanted) -> list[Finding]:
     """Every look, in order."""
-    return [finding for look in (*LOOKS, *LINKS) for finding in look(facts, wanted)]
+    return [finding for look in (*LOOKS, *LINKS) for finding in look(facts, requirements)]
 
 
 def format_report(facts: ClusterFacts, findings: Sequence[Finding], seconds: float) -> list[str]:

@@ -67,7 +67,7 @@ def calibrate(
     if len(steps) < FEWEST or not any(step["packed"] for step in steps):
         raise BadInput("too few steps with the numbers of engines and updates", where=trace.name)
     setting, answers = trace.setting, answers_of(trace)
-    base, each = fit_engine(trace, fixed)
+    base, each_s = fit_engine(trace, fixed)
     worker_cores = measure_worker(trace)
     episodes = setting.groups_per_step * setting.group_size
     update = fmean(step["update_s"] for step in trace.steps)
@@ -76,7 +76,7 @@ def calibrate(
         fixed_s=fmean(step["other_s"] for step in trace.steps),
         build_s=fmean(step["build_s"] for step in trace.steps) / setting.groups_per_step,
         base_s=base,
-        each_s=each,
+        each_s=each_s,
         seats=setting.max_num_seqs,
         export_s=fmean(step["export_s"] for step in trace.steps),
         carry_s=fmean(max(0.0, step["publish_s"] - step["pause_s"]) for step in trace.steps),
@@ -89,16 +89,16 @@ def calibrate(
     learner = update + speed.fixed_s + speed.export_s
     for _ in range(ROUNDS):
         replayed = forecast(_setting_of(trace, speed), speed, answers)
-        engine, own = busy / replayed.busy_s, learner / replayed.update_s
-        speed = _slowed(speed, learner=own, engine=engine)
+        engine, update_factor = busy / replayed.busy_s, learner / replayed.update_s
+        speed = _scale_speed(speed, learner=update_factor, engine=engine)
     replayed = forecast(_setting_of(trace, speed), speed, answers)
-    rest = fmean(trace.seconds) / replayed.seconds  # what the simulation leaves out, or has too much of
-    speed = _slowed(speed, learner=rest, engine=rest)
+    factor = fmean(trace.seconds) / replayed.seconds  # what the simulation leaves out, or has too much of
+    speed = _scale_speed(speed, learner=factor, engine=factor)
     replayed = forecast(_setting_of(trace, speed), speed, answers)
     return Calibration(trace=trace, speed=speed, answers=answers, worker_cores=worker_cores, replayed=replayed)
 
 
-def _slowed(speed: Speed, *, learner: float, engine: float) -> Speed:
+def _scale_speed(speed: Speed, *, learner: float, engine: float) -> Speed:
     return replace(
         speed,
         token_s=speed.token_s * learner,
@@ -111,7 +111,7 @@ def _slowed(speed: Speed, *, learner: float, engine: float) -> Speed:
 
 
 def predict(
-    given: Calibration,
+    calibration: Calibration,
     *,
     groups_per_step: int | None = None,
     workers: int | None = None,
@@ -119,16 +119,16 @@ def predict(
     answers: Answers | None = None,
 ) -> Forecast:
     """Of the run itself with another number of groups, engines or ranks, or other answers, on the same machines."""
-    speed = given.speed
+    speed = calibration.speed
     if ranks is not None:
-        speed = given.divide(ranks)
-    setting = _setting_of(given.trace, speed)
+        speed = calibration.divide(ranks)
+    setting = _setting_of(calibration.trace, speed)
     changed = replace(
         setting,
         groups_per_step=groups_per_step or setting.groups_per_step,
         workers=workers or setting.workers,
     )
-    return forecast(changed, speed, answers or given.answers)
+    return forecast(changed, speed, answers or calibration.answers)
 
 
 def _setting_of(trace: Trace, speed: Speed) -> Setting:
@@ -151,9 +151,9 @@ def _setting_of(trace: Trace, speed: Speed) -> Setting:
 def answers_of(trace: Trace) -> Answers:
     """What was played. Raises BadInput where no episode was kept."""
     groups: list[Sequence[tuple[float, float]]] = []
-    for step, found in zip(trace.steps, trace.groups, strict=True):
+    for step, step_groups in zip(trace.steps, trace.groups, strict=True):
         outside = step["tool_s"] + step["score_s"]
-        groups += [[(float(tokens), outside) for tokens in group] for group in found if group]
+        groups += [[(float(tokens), outside) for tokens in group] for group in step_groups if group]
     if not groups:
         raise BadInput("no episode of its rl steps was kept (trajectories.keep)", where=trace.name)
     setting = trace.setting
@@ -164,10 +164,10 @@ def answers_of(trace: Trace) -> Answers:
 
 def measure_worker(trace: Trace) -> float:
     """Cores that a worker's own process takes while its engine takes one; 0 of a run that did not measure them."""
-    found = [step for step in trace.steps if step["engine_cpu_s"] > 0 and step["worker_cpu_s"] > 0]
-    if not found:
+    steps = [step for step in trace.steps if step["engine_cpu_s"] > 0 and step["worker_cpu_s"] > 0]
+    if not steps:
         return 0.0
-    return sum(step["worker_cpu_s"] for step in found) / sum(step["engine_cpu_s"] for step in found)
+    return sum(step["worker_cpu_s"] for step in steps) / sum(step["engine_cpu_s"] for step in steps)
 
 
 def fit_engine(trace: Trace, fixed: float) -> tuple[float, float]:
@@ -178,8 +178,8 @@ def fit_engine(trace: Trace, fixed: float) -> tuple[float, float]:
     what the rows give is one point of the line.
     """
     episodes = trace.setting.groups_per_step * trace.setting.group_size
-    found = [step for step in trace.steps if step["busy_s"] > 0 and step["generated"] > 0]
-    waited = sum(step["generate_s"] * episodes for step in found)
-    held, taken = waited / sum(step["busy_s"] for step in found), waited / sum(step["generated"] for step in found)
-    each = taken / (fixed + held)
-    return fixed * each, each
+    steps = [step for step in trace.steps if step["busy_s"] > 0 and step["generated"] > 0]
+    waited = sum(step["generate_s"] * episodes for step in steps)
+    load, token_s = waited / sum(step["busy_s"] for step in steps), waited / sum(step["generated"] for step in steps)
+    each_s = token_s / (fixed + load)
+    return fixed * each_s, each_s

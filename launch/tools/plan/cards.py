@@ -42,17 +42,17 @@ ALIASES = {"H100-80G": "H100", "H200-141G": "H200", "L40S-48G": "L40S", "4090": 
 def find_card(name: str) -> Card:
     """Raises BadInput for one that no table has."""
     word = name.upper()
-    found = CARDS.get(ALIASES.get(word, word))
-    if found is None:
+    card = CARDS.get(ALIASES.get(word, word))
+    if card is None:
         hint = nearest(word, CARDS)
         ways = "A100-40G or A100-80G" if word == "A100" else f"one of {', '.join(CARDS)}{hint}"
         raise BadInput("a card without data", key="--nodes", found=name, expected=ways)
-    return found
+    return card
 
 
 def card_of(device_name: str, memory_gb: float) -> Card:
     """Of a GPU by the name that its driver gives: "NVIDIA A100-SXM4-80GB"."""
     words = device_name.upper().replace("-", " ").split()
     near = [card for card in CARDS.values() if abs(card.memory_gb - memory_gb) <= 0.1 * card.memory_gb]
-    found = next((card for card in near if card.name.split("-")[-1 if "RTX" in card.name else 0] in words), None)
-    return found or Card(name=device_name, memory_gb=memory_gb, flops=None, bandwidth=None)
+    match = next((card for card in near if card.name.split("-")[-1 if "RTX" in card.name else 0] in words), None)
+    return match or Card(name=device_name, memory_gb=memory_gb, flops=None, bandwidth=None)

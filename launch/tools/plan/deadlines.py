@@ -42,13 +42,13 @@ class Expected:
 def deadline_lines(config: RunConfig, device: Device) -> list[str]:
     """Of every deadline and every number of episodes at once: the key, its value, and where that comes from."""
     playing = [stage for stage in config.stages if needs_engines(config, stage)]
-    found = [line for stage in playing for line in _of_stage(stage)]
+    rows = [line for stage in playing for line in _of_stage(stage)]
     teachers = teachers_of((stage.config for stage in config.stages), loaded_by_ranks=True)
     if playing:
-        found.append(("rollout.start_timeout_s", "", start_of_engine(config.recipe, device)))
-    found.append(("learner.start_timeout_s", "", start_of_rank(config.recipe, device, teachers)))
+        rows.append(("rollout.start_timeout_s", "", start_of_engine(config.recipe, device)))
+    rows.append(("learner.start_timeout_s", "", start_of_rank(config.recipe, device, teachers)))
     values: dict[tuple[str, Derived], list[str]] = {}
-    for key, where, derived in found:
+    for key, where, derived in rows:
         values.setdefault((key, derived), []).append(where)
     several = {key for key, _ in values if sum(other == key for other, _ in values) > 1}
     return [
@@ -59,8 +59,8 @@ def deadline_lines(config: RunConfig, device: Device) -> list[str]:
 
 def _of_stage(stage: StageConfig) -> Iterator[tuple[str, str, Derived]]:
     recipe, kind = stage.config, stage_of(stage.kind)
-    for name, one in recipe.by_env.items():
-        yield "rollout.episode_timeout_s", ".".join(filter(None, (stage.name, name))), attempt_s(one)
+    for name, env_recipe in recipe.by_env.items():
+        yield "rollout.episode_timeout_s", ".".join(filter(None, (stage.name, name))), attempt_s(env_recipe)
     if kind.makes_data:
         yield "generate.concurrency", stage.name, num_episodes(recipe, recipe.generate.concurrency, [recipe])
         return
@@ -72,13 +72,13 @@ def _of_stage(stage: StageConfig) -> Iterator[tuple[str, str, Derived]]:
 
 def list_expected(recipe: RecipeConfig, timed: Timed, version_bytes: int) -> list[Expected]:
     """recipe: of the rl stage that was timed. version_bytes: of the weights that a delivery carries."""
-    speed, found = timed.speed, timed.forecast
+    speed, forecast = timed.speed, timed.forecast
     answer_s = max(tokens for group in timed.answers.groups for tokens, _ in group) * speed.seats
     answer_s /= speed.engine_rate(speed.seats)
-    episode_s = min(attempt_s(one).value for one in recipe.by_env.values())
+    episode_s = min(attempt_s(env_recipe).value for env_recipe in recipe.by_env.values())
     delivered_s = max(recipe.loop.publish_deadline_s, deadlines.moved_s(version_bytes))
     expected = [
-        Expected("an update", found.update_s, "learner.update_timeout_s", recipe.learner.update_timeout_s),
+        Expected("an update", forecast.update_s, "learner.update_timeout_s", recipe.learner.update_timeout_s),
         Expected("the longest answer", answer_s, "rollout.episode_timeout_s", episode_s),
         Expected("a delivery", speed.carry_s + speed.load_s, "loop.publish_deadline_s", delivered_s),
     ]
@@ -94,26 +94,26 @@ def list_expected(recipe: RecipeConfig, timed: Timed, version_bytes: int) -> lis
 def deadline_warnings(config: RunConfig, timed: Timed | None) -> list[str]:
     """What may be late, or is cut off for certain. timed: of the last rl stage, where that is known."""
     playing = [stage for stage in config.stages if needs_engines(config, stage)]
-    found = [said for stage in playing for said in _too_short(stage)]
+    warnings = [warning for stage in playing for warning in _too_short(stage)]
     rl = [stage.config for stage in config.stages if stage.kind == "rl"]
     if timed is not None and rl:
         size = preflight.model_bytes(config.recipe, expected_device(config.recipe.cluster))
-        found += [said for each in list_expected(rl[-1], timed, size) if (said := each.warning) is not None]
-    return list(dict.fromkeys(found))
+        warnings += [text for expected in list_expected(rl[-1], timed, size) if (text := expected.warning) is not None]
+    return list(dict.fromkeys(warnings))
 
 
 def _too_short(stage: StageConfig) -> list[str]:
     """Of a time limit of episodes that is given: for those that are trained on, and for each play of an evaluation."""
-    found = {said: "" for one in stage.config.by_env.values() if (said := cuts_off(one)) is not None}
+    warnings = {warning: "" for recipe in stage.config.by_env.values() if (warning := cuts_off(recipe)) is not None}
     if not stage_of(stage.kind).makes_data:
         for name, play in plays_of(stage.config).items():
             recipe = play.of.recipe
-            said = cuts_off(recipe, recipe.eval.max_turn_tokens, recipe.eval.max_response_tokens)
-            if said is not None:
-                found.setdefault(said, f"{name}: ")
-    return [f"{where}{said}" for said, where in found.items()]
+            warning = cuts_off(recipe, recipe.eval.max_turn_tokens, recipe.eval.max_response_tokens)
+            if warning is not None:
+                warnings.setdefault(warning, f"{name}: ")
+    return [f"{where}{warning}" for warning, where in warnings.items()]
 
 
 def lines_of(config: RunConfig, timed: Timed | None) -> Sequence[str]:
     device = expected_device(config.recipe.cluster)
-    return [*deadline_lines(config, device), *(f"warning: {each}" for each in deadline_warnings(config, timed))]
+    return [*deadline_lines(config, device), *(f"warning: {warning}" for warning in deadline_warnings(config, timed))]

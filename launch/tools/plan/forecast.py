@@ -77,7 +77,7 @@ def setting_of(recipe: RecipeConfig, speed: Speed) -> Setting:
 
 
 def forecast(setting: Setting, speed: Speed, answers: Answers, *, seed: int = 0) -> Forecast:
-    known = [tuple(Episode(tokens=tokens, outside_s=outside) for tokens, outside in group) for group in answers.groups]
+    groups = [tuple(Episode(tokens=tokens, outside_s=outside) for tokens, outside in group) for group in answers.groups]
     episodes = setting.groups_per_step * setting.group_size
     packed = answers.packed * episodes
     cost = StepCost(
@@ -87,10 +87,10 @@ def forecast(setting: Setting, speed: Speed, answers: Answers, *, seed: int = 0)
         publish_s=speed.carry_s + speed.load_s,
         pause_s=speed.load_s,
     )
-    alike = len({episode for group in known for episode in group}) == 1
+    alike = len({episode for group in groups for episode in group}) == 1
     steps = simulate(
         setting,
-        lambda rng: draw_group(known, setting.group_size, rng),
+        lambda rng: draw_group(groups, setting.group_size, rng),
         lambda _: cost,
         steps=STEPS_ALIKE if alike else STEPS,
         seed=seed,
@@ -112,7 +112,7 @@ def forecast(setting: Setting, speed: Speed, answers: Answers, *, seed: int = 0)
     )
 
 
-def draw_group(known: Sequence[Sequence[Episode]], size: int, rng: Random) -> Sequence[Episode]:
+def draw_group(groups: Sequence[Sequence[Episode]], size: int, rng: Random) -> Sequence[Episode]:
     """One of the groups that are known; of another size, episodes of it."""
-    group = rng.choice(known)
+    group = rng.choice(groups)
     return group if len(group) == size else rng.choices(group, k=size)

@@ -44,22 +44,22 @@ def plan_memory(config: RunConfig, nodes: Nodes, served: int = 0) -> Memory:
     disk = _disk_row(config, device)
     if nodes.card is None:
         return _plan_cpus(full.recipe, nodes, disk)
-    found = gpu_plan(
+    plan = gpu_plan(
         full.recipe, training_of(full), device, preflight.parameters(full.recipe), nodes.ram, node_gpus=nodes.gpus
     )
-    if not found.rows:
-        raise BadInput(found.model, expected="a size with --shape, such as --shape 7b, or a network")
+    if not plan.rows:
+        raise BadInput(plan.model, expected="a size with --shape, such as --shape 7b, or a network")
     engines = any(needs_engines(config, stage) for stage in config.stages)
     split = split_of(full.recipe) if engines else replace(split_of(full.recipe), workers=0)
-    rows = [row for row in found.rows if engines or row.name != "engine"]
+    rows = [row for row in plan.rows if engines or row.name != "engine"]
     rows.append(replace(preflight.driver_row(full.recipe), of=nodes.ram, note="of RAM"))
-    return Memory(unit="GB", rows=[*rows, *disk], problem=_too_few(split, nodes, served) or found.problem)
+    return Memory(unit="GB", rows=[*rows, *disk], problem=_too_few(split, nodes, served) or plan.problem)
 
 
 def _plan_cpus(recipe: RecipeConfig, nodes: Nodes, disk: Sequence[MemoryRow]) -> Memory:
     """A process is on one node: with several, each is compared with a node, and their sum with all of them."""
-    there = None if nodes.ram is None else nodes.ram * nodes.count
-    *processes, together = preflight.memory_plan(recipe, learner=True, there=there)[0]
+    total_ram = None if nodes.ram is None else nodes.ram * nodes.count
+    *processes, together = preflight.memory_plan(recipe, learner=True, there=total_ram)[0]
     if nodes.count > 1:
         processes = [replace(row, of=nodes.ram) for row in processes]
     return Memory(unit="MiB", rows=[*processes, together, *disk], problem=_too_much(processes, nodes, recipe))
@@ -69,8 +69,8 @@ def _disk_row(config: RunConfig, device: Device) -> list[MemoryRow]:
     room = room_for(config, device)
     if room is None:
         return []
-    each = f"{room.most} checkpoints of {size(room.each)}"
-    parts = [(each, float(room.each * room.most)), *([("of other models", float(room.extra))] if room.extra else [])]
+    label = f"{room.most} checkpoints of {size(room.each)}"
+    parts = [(label, float(room.each * room.most)), *([("of other models", float(room.extra))] if room.extra else [])]
     return [MemoryRow(name="disk", parts=tuple(parts), note="in the run directory")]
 
 
@@ -78,9 +78,9 @@ def _too_few(split: Split, nodes: Nodes, served: int) -> str | None:
     if fits_nodes(nodes, split, served):
         return None
     engines = f"{split.workers} engines x {split.tensor_parallel} + {split.ranks} ranks"
-    asked = "a rank and an engine on 1" if split.shared else engines
-    asked += f" + {served} of services" if served else ""
-    return f"{asked} = {split.gpus + served} GPUs, {nodes.all_gpus} are there ({nodes.describe()})"
+    demand = "a rank and an engine on 1" if split.shared else engines
+    demand += f" + {served} of services" if served else ""
+    return f"{demand} = {split.gpus + served} GPUs, {nodes.all_gpus} are there ({nodes.describe()})"
 
 
 def _too_much(processes: Sequence[MemoryRow], nodes: Nodes, recipe: RecipeConfig) -> str | None:
@@ -88,15 +88,15 @@ def _too_much(processes: Sequence[MemoryRow], nodes: Nodes, recipe: RecipeConfig
     kinds = [(row.needed, times[row.name]) for row in processes]
     if nodes.ram is None or pack(kinds, nodes.ram, nodes.count):
         return None
-    lower, there = "lower rollout.workers or engine.kv_cache_mb", f"{nodes.ram / 2**20:,.0f}"
+    lower, room = "lower rollout.workers or engine.kv_cache_mb", f"{nodes.ram / 2**20:,.0f}"
     largest = max(processes, key=lambda row: row.needed)
     if nodes.count > 1 and largest.needed > nodes.ram:
-        needed = f"{largest.needed / 2**20:,.0f} MiB of one process ({largest.name})"
-        return f"the run needs about {needed}, a node has {there}: take larger nodes, or {lower}"
-    needed = f"{sum(each * count for each, count in kinds) / 2**20:,.0f} MiB"
+        demand = f"{largest.needed / 2**20:,.0f} MiB of one process ({largest.name})"
+        return f"the run needs about {demand}, a node has {room}: take larger nodes, or {lower}"
+    demand = f"{sum(per_process * count for per_process, count in kinds) / 2**20:,.0f} MiB"
     if nodes.count > 1:
-        return f"the run needs about {needed} in whole processes, there are {nodes.count} nodes of {there}: {lower}"
-    return f"the run needs about {needed}, there are {there}: {lower}"
+        return f"the run needs about {demand} in whole processes, there are {nodes.count} nodes of {room}: {lower}"
+    return f"the run needs about {demand}, there are {room}: {lower}"
 
 
 def pack(sizes: Sequence[tuple[float, int]], room: float, nodes: int) -> bool:
@@ -104,29 +104,29 @@ def pack(sizes: Sequence[tuple[float, int]], room: float, nodes: int) -> bool:
 
     sizes: bytes of each kind of process, and how many there are.
     """
-    left = sorted((kind for kind in sizes if kind[1]), reverse=True)
+    remaining = sorted((kind for kind in sizes if kind[1]), reverse=True)
     for _ in range(nodes):
-        free, rest = room, []
-        for each, count in left:
-            placed = min(count, int(free // each))
-            free -= placed * each
-            rest += [(each, count - placed)] * (count > placed)
-        left = rest
-        if not left:
+        free, unplaced = room, []
+        for need, count in remaining:
+            placed = min(count, int(free // need))
+            free -= placed * need
+            unplaced += [(need, count - placed)] * (count > placed)
+        remaining = unplaced
+        if not remaining:
             return True
-    return not left
+    return not remaining
 
 
 def with_less_memory(config: RunConfig, nodes: Nodes) -> list[str] | None:
     """On CPUs: the keys of fewer engines, then of a smaller cache, that fit. None where nothing does."""
     recipe = config.recipe
-    own, there = recipe.engine.kv_cache_mb, (nodes.ram or 0.0) * nodes.count
-    most = int(there // (preflight.WORKER_MB * 2**20)) or 1  # engines, that any memory could hold
+    cache_mb, ram = recipe.engine.kv_cache_mb, (nodes.ram or 0.0) * nodes.count
+    most = int(ram // (preflight.WORKER_MB * 2**20)) or 1  # engines, that any memory could hold
     for workers in range(min(recipe.rollout.workers, most), 0, -1):
-        for cache in (own, *(each for each in CACHES_MB if each < own)):
+        for cache in (cache_mb, *(mb for mb in CACHES_MB if mb < cache_mb)):
             split = replace(split_of(recipe), workers=workers)
-            tried = with_split(config, split)
-            lower = replace(tried.recipe, engine=replace(tried.recipe.engine, kv_cache_mb=cache))
-            if plan_memory(replace(tried, recipe=lower), nodes).problem is None:
-                return keys_for(recipe, split) + [f"engine.kv_cache_mb={cache}"] * (cache != own)
+            candidate = with_split(config, split)
+            lower = replace(candidate.recipe, engine=replace(candidate.recipe.engine, kv_cache_mb=cache))
+            if plan_memory(replace(candidate, recipe=lower), nodes).problem is None:
+                return keys_for(recipe, split) + [f"engine.kv_cache_mb={cache}"] * (cache != cache_mb)
     return None

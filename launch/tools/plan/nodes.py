@@ -51,19 +51,19 @@ class Nodes:
 
 def parse_nodes(text: str) -> Nodes:
     """Raises BadInput."""
-    found = FORM.fullmatch(text)
-    numbers = [int(found[key]) for key in ("count", "gpus", "cores") if found[key]] if found else []
-    sizes = [float(found[key]) for key in ("ram", "host") if found[key]] if found else []
-    if found is None or not all(0 < number <= MOST for number in numbers) or not all(size > 0 for size in sizes):
+    match = FORM.fullmatch(text)
+    numbers = [int(match[key]) for key in ("count", "gpus", "cores") if match[key]] if match else []
+    sizes = [float(match[key]) for key in ("ram", "host") if match[key]] if match else []
+    if match is None or not all(0 < number <= MOST for number in numbers) or not all(size > 0 for size in sizes):
         raise BadInput(key="--nodes", found=text, expected=EXAMPLES)
-    count, gpus = int(found["count"]), int(found["gpus"] or 0)
+    count, gpus = int(match["count"]), int(match["gpus"] or 0)
     if gpus > MOST_CARDS or count * gpus > MOST_GPUS:
         limit = f"at most {MOST_CARDS} cards of a node, and {MOST_GPUS:,} together"
         raise BadInput(key="--nodes", found=text, expected=limit)
-    if found["cores"]:
-        return Nodes(count=count, cores=int(found["cores"]), ram=float(found["ram"]) * GIGA)
-    ram = float(found["host"]) * GIGA if found["host"] else None
-    return Nodes(count=count, gpus=gpus, card=find_card(found["card"]), ram=ram)
+    if match["cores"]:
+        return Nodes(count=count, cores=int(match["cores"]), ram=float(match["ram"]) * GIGA)
+    ram = float(match["host"]) * GIGA if match["host"] else None
+    return Nodes(count=count, gpus=gpus, card=find_card(match["card"]), ram=ram)
 
 
 def assumed_nodes(cluster: ClusterConfig, gpus: int) -> Nodes:
@@ -71,12 +71,12 @@ def assumed_nodes(cluster: ClusterConfig, gpus: int) -> Nodes:
     ram = float(psutil.virtual_memory().total)
     if not gpus:
         return Nodes(count=1, cores=os.cpu_count(), ram=ram)
-    here = local_gpus()
-    if here:
+    local_count = local_gpus()
+    if local_count:
         name, _ = first_card() or ("GPU", 0)
-        return Nodes(count=1, gpus=here, card=card_of(name, card_gb(cluster)), ram=ram)
+        return Nodes(count=1, gpus=local_count, card=card_of(name, card_gb(cluster)), ram=ram)
     memory = card_gb(cluster)
     usual = next((card for card in CARDS.values() if card.memory_gb == memory), None)
     card = usual or Card(name=f"{memory:g}G", memory_gb=memory, flops=None, bandwidth=None)
-    each = min(gpus, GPUS_OF_A_NODE)
-    return Nodes(count=math.ceil(gpus / each), gpus=each, card=card, assumed=True)
+    per_node = min(gpus, GPUS_OF_A_NODE)
+    return Nodes(count=math.ceil(gpus / per_node), gpus=per_node, card=card, assumed=True)

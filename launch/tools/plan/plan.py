@@ -72,8 +72,8 @@ class Plan:
     @property
     def problem(self) -> str | None:
         """Why it cannot run on these machines."""
-        found = (f"{need.name}: {need.problem}" for need in self.services if need.problem is not None)
-        return self.memory.problem or next(found, None)
+        problems = (f"{need.name}: {need.problem}" for need in self.services if need.problem is not None)
+        return self.memory.problem or next(problems, None)
 
     @property
     def fits(self) -> bool:
@@ -82,8 +82,8 @@ class Plan:
     def command(self, keys: Sequence[str] = ()) -> str:
         """The run with other keys: they take the place of those that the command line has."""
         turned = {key.partition("=")[0] for key in keys}
-        kept = [key for key in self.request.overrides if key.partition("=")[0] not in turned]
-        return shlex.join(["rlsys", "train", self.request.config, *kept, *keys])
+        overrides = [key for key in self.request.overrides if key.partition("=")[0] not in turned]
+        return shlex.join(["rlsys", "train", self.request.config, *overrides, *keys])
 
 
 def make_plan(request: Request) -> Plan:
@@ -137,10 +137,10 @@ def _compose_again(request: Request, overrides: Sequence[str]) -> RunConfig:
 
 def check_device(request: Request, nodes: Nodes) -> None:
     """Raises BadInput where the configuration asks for a device that these machines do not have."""
-    asked = _compose_again(request, overrides_for(replace(request, nodes=None))).recipe.cluster.device
-    there = device_of(nodes).torch_device
-    if asked not in ("auto", there):
-        raise BadInput(key="cluster.device", found=asked, expected=f"auto or {there} with --nodes {nodes.describe()}")
+    device = _compose_again(request, overrides_for(replace(request, nodes=None))).recipe.cluster.device
+    actual = device_of(nodes).torch_device
+    if device not in ("auto", actual):
+        raise BadInput(key="cluster.device", found=device, expected=f"auto or {actual} with --nodes {nodes.describe()}")
 
 
 def _calibrate(run: Path, config: RunConfig, sheets: Source, count: int) -> Calibration:
@@ -152,8 +152,8 @@ def _calibrate(run: Path, config: RunConfig, sheets: Source, count: int) -> Cali
             f"it trained a model of {trained:,} parameters", key="--from", found=str(run), expected=f"one of {count:,}"
         )
     if trace.setting.gpus != (nodes.card is not None):
-        there = "GPUs" if trace.setting.gpus else "CPUs"
-        raise BadInput(f"it ran on {there}", key="--from", found=str(run), expected=f"a run on {nodes.describe()}")
+        devices = "GPUs" if trace.setting.gpus else "CPUs"
+        raise BadInput(f"it ran on {devices}", key="--from", found=str(run), expected=f"a run on {nodes.describe()}")
     if nodes.card is None:
         cores = float(nodes.cores or 1)
         return calibrate(trace, cores=cores, learner_cores=cores)
@@ -171,21 +171,21 @@ def _time(config: RunConfig, source: Source, served: int | None) -> tuple[Timed 
         return None, str(error), ()
     if source.nodes.card is None or served is None:
         return timed, "", ()
-    found = best_splits(config, source, same_kind(config, source.nodes, source.heads, served), served, timed)
-    return timed, "", found
+    splits = best_splits(config, source, same_kind(config, source.nodes, source.heads, served), served, timed)
+    return timed, "", splits
 
 
 def overrides_for(request: Request, nodes: Nodes | None = None, keys: Sequence[str] = ()) -> list[str]:
     """The machine and the model's sizes go to the configuration as keys, behind those of the command line."""
     nodes = nodes or request.nodes
-    found: list[str] = []
+    overrides: list[str] = []
     if nodes is not None:
-        found.append(f"cluster.device={device_of(nodes).torch_device}")
+        overrides.append(f"cluster.device={device_of(nodes).torch_device}")
         if nodes.card is not None:
-            found.append(f"cluster.gpu_memory_gb={nodes.card.memory_gb:g}")
+            overrides.append(f"cluster.gpu_memory_gb={nodes.card.memory_gb:g}")
     if request.shape is not None:
-        found.append(f"model.path={request.shape}")
-    return [*request.overrides, *found, *keys]
+        overrides.append(f"model.path={request.shape}")
+    return [*request.overrides, *overrides, *keys]
 
 
 def time_recipe(config: RunConfig, answer_tokens: int | None = None) -> Timed | None:
@@ -210,8 +210,8 @@ def assume_machines(config: RunConfig, served: int) -> Nodes:
 
 
 def shape_for(config: RunConfig) -> ModelShape | None:
-    found = model_config(config.recipe)
-    return None if found is None else shape_of(found, parameters(config.recipe))
+    model = model_config(config.recipe)
+    return None if model is None else shape_of(model, parameters(config.recipe))
 
 
 def find_offers(request: Request, config: RunConfig, source: Source, served: int) -> Iterator[Offer]:
@@ -219,10 +219,10 @@ def find_offers(request: Request, config: RunConfig, source: Source, served: int
     parallelism the division of the GPUs in which a step takes least."""
     nodes = source.nodes
     if nodes.card is None:
-        found = with_less_memory(config, nodes)
-        again = None if found is None else _plan_again(request, nodes, found, served)
-        if found is not None and again is not None and again.problem is None:
-            yield Offer(keys=found)
+        reduced_keys = with_less_memory(config, nodes)
+        new_plan = None if reduced_keys is None else _plan_again(request, nodes, reduced_keys, served)
+        if reduced_keys is not None and new_plan is not None and new_plan.problem is None:
+            yield Offer(keys=reduced_keys)
         return
     before = split_of(config.recipe)
     kinds: dict[Any, list[Split]] = {}
@@ -230,15 +230,15 @@ def find_offers(request: Request, config: RunConfig, source: Source, served: int
     for split in other_splits(nodes, before, source.heads, served, most_zero=most):
         kinds.setdefault((split.offload, split.zero_stage, split.tensor_parallel), []).append(split)
     offered = 0
-    for candidates in sorted(kinds.values(), key=lambda splits: len(_turned(splits[0].overrides(before)))):
-        fitting = [each for each in candidates if plan_memory(with_split(config, each), nodes, served).problem is None]
-        if not fitting:
+    for candidates in sorted(kinds.values(), key=lambda splits: len(_other_keys(splits[0].overrides(before)))):
+        fits = [split for split in candidates if plan_memory(with_split(config, split), nodes, served).problem is None]
+        if not fits:
             continue
-        timed = _fastest(config, source, fitting, served)
-        keys = keys_for(config.recipe, timed.split if timed else fitting[0])
-        again = _plan_again(request, nodes, keys, served)
-        if again is not None and again.problem is None:
-            yield Offer(keys=keys, rank=next((row for row in again.rows if row.name == "rank"), None), timed=timed)
+        timed = _fastest(config, source, fits, served)
+        keys = keys_for(config.recipe, timed.split if timed else fits[0])
+        new_plan = _plan_again(request, nodes, keys, served)
+        if new_plan is not None and new_plan.problem is None:
+            yield Offer(keys=keys, rank=next((row for row in new_plan.rows if row.name == "rank"), None), timed=timed)
             offered += 1
         if offered == MOST_OFFERS:
             return
@@ -259,5 +259,5 @@ def _fastest(config: RunConfig, source: Source, candidates: Sequence[Split], ser
         return None
 
 
-def _turned(keys: Sequence[str]) -> list[str]:
+def _other_keys(keys: Sequence[str]) -> list[str]:
     return [key for key in keys if not key.startswith(("learner.ranks", "rollout.workers", "rollout.min_workers"))]

@@ -45,8 +45,8 @@ class Timed:
 
 def rl_recipe(config: RunConfig, nodes: Nodes) -> RecipeConfig | None:
     """Of the last rl stage, resolved; None without one."""
-    found = [stage.config for stage in config.stages if stage.kind == "rl"]
-    return resolve(found[-1], device_of(nodes)) if found else None
+    recipes = [stage.config for stage in config.stages if stage.kind == "rl"]
+    return resolve(recipes[-1], device_of(nodes)) if recipes else None
 
 
 def time_step(recipe: RecipeConfig, source: Source) -> Timed:
@@ -54,23 +54,23 @@ def time_step(recipe: RecipeConfig, source: Source) -> Timed:
     speed, answers = _speed(recipe, source)
     if recipe.rollout.workers > MOST_ENGINES:
         raise BadInput(f"not simulated for more than {MOST_ENGINES} engines")
-    found = forecast(setting_of(recipe, speed), speed, answers)
-    return Timed(split=split_of(recipe), speed=speed, answers=answers, forecast=found)
+    prediction = forecast(setting_of(recipe, speed), speed, answers)
+    return Timed(split=split_of(recipe), speed=speed, answers=answers, forecast=prediction)
 
 
 def _speed(recipe: RecipeConfig, source: Source) -> tuple[Speed, Answers]:
-    given, nodes = source.calibration, source.nodes
-    if given is not None:
+    calibration, nodes = source.calibration, source.nodes
+    if calibration is not None:
         cores = None if nodes.cores is None else float(nodes.cores * nodes.count)
         threads = recipe.learner.threads
-        speed = given.speed_for(
+        speed = calibration.speed_for(
             ranks=recipe.learner.ranks,
             seats=recipe.engine.max_num_seqs,
             engine_cores=float(require_resolved(recipe.rollout.threads)),
             learner_cores=float(threads * recipe.learner.ranks) if threads else cores or 1.0,
             cores=cores,
         )
-        return speed, given.answers
+        return speed, calibration.answers
     if nodes.card is None or source.shape is None:
         raise BadInput("unknown on CPUs before a run has measured it: give a run directory with --from")
     dtype = dtype_of(recipe.model.dtype, device_of(nodes))
@@ -99,9 +99,9 @@ def _bound(recipe: RecipeConfig, source: Source) -> float:
 
 
 def best_splits(
-    config: RunConfig, source: Source, candidates: Sequence[Split], served: int = 0, known: Timed | None = None
+    config: RunConfig, source: Source, candidates: Sequence[Split], served: int = 0, current: Timed | None = None
 ) -> list[Timed]:
-    """Those of the candidates that fit, by the time of a step: the fastest ones, simulated. known: is not again."""
+    """The fastest of the candidates that fit, simulated, in order. current: is not simulated again."""
     nodes, timed = source.nodes, []
     for split in candidates:
         if split.workers > MOST_ENGINES:
@@ -111,16 +111,16 @@ def best_splits(
         if recipe is None or plan_memory(divided, nodes, served).problem is not None:
             continue
         timed.append((_bound(recipe, source), split, recipe))
-    timed.sort(key=lambda each: each[0])
-    found = [
-        known if known is not None and known.split == split else time_step(recipe, source)
+    timed.sort(key=lambda entry: entry[0])
+    fastest = [
+        current if current is not None and current.split == split else time_step(recipe, source)
         for _, split, recipe in timed[:SIMULATED]
     ]
-    return sorted(found, key=lambda each: each.forecast.seconds)
+    return sorted(fastest, key=lambda candidate: candidate.forecast.seconds)
 
 
 def same_kind(config: RunConfig, nodes: Nodes, heads: int, served: int = 0) -> list[Split]:
-    """Every division of all GPUs between ranks and engines that turns no other key."""
+    """Every split of all GPUs into ranks and engines that changes no other key."""
     before = split_of(config.recipe)
     return [
         split

@@ -67,8 +67,8 @@ def _env_lines(plan: Plan) -> list[str]:
 
 
 def _headline(plan: Plan) -> str:
-    known = plan.parameters / GIGA
-    size = f"{known:.1f} G" if known >= 1 else f"{plan.parameters / 1e6:.1f} M"
+    billions = plan.parameters / GIGA
+    size = f"{billions:.1f} G" if billions >= 1 else f"{plan.parameters / 1e6:.1f} M"
     loops = [stage for stage in plan.config.stages if stage.kind == "rl"]
     answers = ""
     if loops:
@@ -93,12 +93,12 @@ ESTIMATED = "; estimated, nothing measured on these cards"
 
 def time_lines(timed: Timed) -> list[str]:
     """The table of a step."""
-    found, speed, split = timed.forecast, timed.speed, timed.split
-    learner, engines = found.update_s - speed.export_s, found.full_s
-    on = f"{found.packed / learner:,.0f} tokens/s on {split.ranks}" if learner > 0 else ""
+    forecast, speed, split = timed.forecast, timed.speed, timed.split
+    learner, engines = forecast.update_s - speed.export_s, forecast.full_s
+    on = f"{forecast.packed / learner:,.0f} tokens/s on {split.ranks}" if learner > 0 else ""
     of_flops = f"{speed.token_flops / GIGA:.1f} GFLOP a token, " if speed.token_flops else ""
-    sampled = f"{_large(found.engine_tokens)} tokens each at {found.rate:,.0f} tokens/s"
-    tail = f" + {_seconds(found.tail_s)} of tail" if found.tail_s > SLIGHT * found.seconds else ""
+    sampled = f"{_large(forecast.engine_tokens)} tokens each at {forecast.rate:,.0f} tokens/s"
+    tail = f" + {_seconds(forecast.tail_s)} of tail" if forecast.tail_s > SLIGHT * forecast.seconds else ""
     parts = [
         f"{_seconds(speed.export_s)} written (the learner waits)",
         f"{_seconds(speed.load_s)} loaded (that engine waits)",
@@ -106,18 +106,18 @@ def time_lines(timed: Timed) -> list[str]:
     if speed.carry_s:
         parts.insert(1, f"{_seconds(speed.carry_s)} {'carried' if speed.token_flops else 'on its way'}")
     rows = [
-        ("learner", learner, f"{of_flops}{on}", _waits("learner", found.learner_idle)),
-        ("engines", engines, f"{sampled}{tail}", _waits("engines", found.engine_idle)),
+        ("learner", learner, f"{of_flops}{on}", _waits("learner", forecast.learner_idle)),
+        ("engines", engines, f"{sampled}{tail}", _waits("engines", forecast.engine_idle)),
         ("delivery", speed.export_s + speed.carry_s + speed.load_s, " + ".join(parts), ""),
     ]
     lines = [f"{'seconds of a step':<24}{'made of':<58}who waits"]
-    lines += [f"  {name:<10}{_seconds(seconds):>9}   {made:<58}{who}".rstrip() for name, seconds, made, who in rows]
-    summary = f"{found.tokens_per_s:,.0f} tokens/s; lag {found.lag}; {found.steps_a_day:,.0f} steps a day"
-    return [*lines, f"  {'step':<10}{_seconds(found.seconds):>9}   {summary}"]
+    lines += [f"  {name:<10}{_seconds(seconds):>9}   {note:<58}{wait}".rstrip() for name, seconds, note, wait in rows]
+    summary = f"{forecast.tokens_per_s:,.0f} tokens/s; lag {forecast.lag}; {forecast.steps_a_day:,.0f} steps a day"
+    return [*lines, f"  {'step':<10}{_seconds(forecast.seconds):>9}   {summary}"]
 
 
-def _waits(who: str, idle: float) -> str:
-    return f"{who}, {idle:.0%} of the step" if idle > SLIGHT else ""
+def _waits(side: str, idle: float) -> str:
+    return f"{side}, {idle:.0%} of the step" if idle > SLIGHT else ""
 
 
 def measured_lines(trace: Trace) -> list[str]:
@@ -126,29 +126,29 @@ def measured_lines(trace: Trace) -> list[str]:
         "update": fmean(step["update_s"] for step in trace.steps),
         "waiting for rollouts": fmean(step["wait_s"] for step in trace.steps),
     }
-    whole = fmean(trace.seconds)
-    shown = ", ".join(f"{name} {_seconds(seconds)}" for name, seconds in parts.items())
+    step_s = fmean(trace.seconds)
+    breakdown = ", ".join(f"{name} {_seconds(seconds)}" for name, seconds in parts.items())
     setting = trace.setting
     had = f"{setting.groups_per_step} groups x {setting.group_size}, {plural(setting.workers, 'engine')}"
-    rest = f"rest {_seconds(whole - sum(parts.values()))}"
+    remainder = f"rest {_seconds(step_s - sum(parts.values()))}"
     return [
-        f"measured   {trace.name}: {_seconds(whole)} s a step (mean of {len(trace.steps)}; median "
-        f"{_seconds(median(trace.seconds))}) with {had}: {shown}, {rest}"
+        f"measured   {trace.name}: {_seconds(step_s)} s a step (mean of {len(trace.steps)}; median "
+        f"{_seconds(median(trace.seconds))}) with {had}: {breakdown}, {remainder}"
     ]
 
 
 def _split_lines(plan: Plan) -> list[str]:
     if len(plan.splits) < 2 or plan.timed is None:
         return [""]
-    own = plan.timed
-    shown = {each.split: each for each in [*plan.splits[:3], own]}
+    current = plan.timed
+    by_split = {timed.split: timed for timed in [*plan.splits[:3], current]}
     best = plan.splits[0].split
-    ordered = sorted(shown.values(), key=lambda each: each.split.ranks)
-    each = [
-        f"{one.split.describe()}  {_seconds(one.forecast.seconds)} s" + "  <- best" * (one.split == best)
-        for one in ordered
+    ordered = sorted(by_split.values(), key=lambda timed: timed.split.ranks)
+    texts = [
+        f"{timed.split.describe()}  {_seconds(timed.forecast.seconds)} s" + "  <- best" * (timed.split == best)
+        for timed in ordered
     ]
-    return ["", f"splits of {plan.nodes.all_gpus} GPUs (ranks + engines)    {'     '.join(each)}"]
+    return ["", f"splits of {plan.nodes.all_gpus} GPUs (ranks + engines)    {'     '.join(texts)}"]
 
 
 def _best_keys(plan: Plan) -> list[str]:
@@ -198,7 +198,7 @@ def plan_json(plan: Plan) -> dict[str, Any]:
         "measured_step_s": None if plan.calibration is None else fmean(plan.calibration.trace.seconds),
         "time": None if timed is None else {**_timed(timed), "assumes": _assumed(plan, timed)},
         "untimed": plan.untimed,
-        "splits": [_timed(each) for each in plan.splits],
+        "splits": [_timed(split) for split in plan.splits],
         "command": plan.command(_best_keys(plan)),
     }
 
@@ -206,12 +206,12 @@ def plan_json(plan: Plan) -> dict[str, Any]:
 def _timed(timed: Timed | None) -> dict[str, Any]:
     if timed is None:
         return {}
-    found = timed.forecast
-    shares = {"engine_idle": found.engine_idle, "learner_idle": found.learner_idle, "tail_s": found.tail_s}
-    rates = {"tokens_per_s": found.tokens_per_s, "steps_a_day": found.steps_a_day}
-    return {"split": asdict(timed.split), "speed": asdict(timed.speed), "forecast": asdict(found) | shares | rates}
+    forecast = timed.forecast
+    shares = {"engine_idle": forecast.engine_idle, "learner_idle": forecast.learner_idle, "tail_s": forecast.tail_s}
+    rates = {"tokens_per_s": forecast.tokens_per_s, "steps_a_day": forecast.steps_a_day}
+    return {"split": asdict(timed.split), "speed": asdict(timed.speed), "forecast": asdict(forecast) | shares | rates}
 
 
 def _row(row: MemoryRow) -> dict[str, Any]:
-    parts = [{"what": what, "bytes": size} for what, size in row.parts]
+    parts = [{"what": part, "bytes": size} for part, size in row.parts]
     return {"name": row.name, "bytes": row.needed, "of_bytes": row.of, "parts": parts, "note": row.note}

@@ -139,8 +139,8 @@ class SimulatedStage:
         """Tokens/s of each sequence of every engine, and the learner's speed."""
         setting, works = self.setting, self.then is not None and self.work_s > 0
         running = [len(engine.running) for engine in self.engines]
-        asked = sum(count > 0 for count in running) * setting.engine_cores + works * setting.learner_cores
-        share = 1.0 if setting.cores is None or asked <= setting.cores else setting.cores / asked
+        demand = sum(count > 0 for count in running) * setting.engine_cores + works * setting.learner_cores
+        share = 1.0 if setting.cores is None or demand <= setting.cores else setting.cores / demand
         stands = 0.0 if self.paused else share
         return [
             stands / (setting.base_s + setting.each_s * count) if count else 0.0 for count in running
@@ -169,7 +169,7 @@ class SimulatedStage:
         self.settle()
 
     def settle(self) -> None:
-        """What happens now."""
+        """Handle everything that is due at the current time."""
         for engine in self.engines:
             while engine.running and engine.running[0][0] <= engine.clock + TINY * (1 + engine.clock):
                 _, _, episode, group = heapq.heappop(engine.running)
@@ -231,10 +231,10 @@ class SimulatedStage:
     def take(self) -> None:
         if self.then is not None or self.taken:
             return
-        chosen = self.choose()
-        if not chosen:
+        sequences = self.choose()
+        if not sequences:
             return
-        self.taken = [self.finished.pop(sequence) for sequence in chosen]
+        self.taken = [self.finished.pop(sequence) for sequence in sequences]
         self.wait_s, self.cost = self.now - self.since, self.costs(self.rng)
         self.work(self.cost.build_s, self.built)
 
@@ -244,8 +244,8 @@ class SimulatedStage:
         if len(self.finished) < setting.groups_per_step:
             return []
         running = [group.start_version for group in self.open.values()]
-        done = [group.start_version for group in self.finished.values()]
-        if count_missing(self.version, running, done, setting.groups_per_step, setting.max_policy_lag):
+        finished = [group.start_version for group in self.finished.values()]
+        if count_missing(self.version, running, finished, setting.groups_per_step, setting.max_policy_lag):
             return []
         return sorted(self.finished)[: setting.groups_per_step]
 

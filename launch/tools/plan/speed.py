@@ -81,13 +81,13 @@ def assume_answers(recipe: RecipeConfig, tokens: int | None) -> Answers:
 
 def _assume_mixed(recipe: RecipeConfig, tokens: int | None) -> Answers:
     """Of several environments: as many groups of each as its share of a step's."""
-    alone = {name: assume_answers(one, tokens) for name, one in recipe.by_env.items()}
+    alone = {name: assume_answers(env_recipe, tokens) for name, env_recipe in recipe.by_env.items()}
     turns = Turns(weights_of(recipe.envs))
     groups = [alone[turns.of(sequence)[0]].groups[0] for sequence in range(recipe.loop.groups_per_step)]
     answers = Answers(groups=groups, packed=0.0, said="")
-    said = ", ".join(f"{each.packed:,.0f} tokens in {name}" for name, each in alone.items())
+    lengths = ", ".join(f"{env_answers.packed:,.0f} tokens in {name}" for name, env_answers in alone.items())
     why = "" if tokens is not None else AT_LIMIT
-    return replace(answers, packed=answers.mean_tokens, said=f"answers of {said}{why}")
+    return replace(answers, packed=answers.mean_tokens, said=f"answers of {lengths}{why}")
 
 
 def estimate(
@@ -146,10 +146,10 @@ def token_flops(recipe: RecipeConfig, shape: ModelShape, context: float) -> floa
     )
     algorithm = make_algorithm(recipe.algorithm)
     trained = training_flops(forward, 2.0 * (matrices + head) if adapter else 0.0)
-    again = forward if require_resolved(recipe.model.gradient_checkpointing) else 0.0
+    recompute = forward if require_resolved(recipe.model.gradient_checkpointing) else 0.0
     models = 2 if VALUES in algorithm.needs else 1
-    others = (REFERENCE in algorithm.needs) + (recipe.learner.behavior == "learner")
-    return (trained + again) * models * algorithm.epochs + forward * others
+    extra_passes = (REFERENCE in algorithm.needs) + (recipe.learner.behavior == "learner")
+    return (trained + recompute) * models * algorithm.epochs + forward * extra_passes
 
 
 def assumptions(speed: Speed, network: float | None) -> Mapping[str, str]:

@@ -65,9 +65,9 @@ def keys_for(recipe: RecipeConfig, split: Split) -> list[str]:
     return split.overrides(split_of(recipe)) + fewer_needed(split.workers, recipe.rollout.min_workers)
 
 
-def fewer_needed(workers: int, needed: int) -> list[str]:
+def fewer_needed(workers: int, min_workers: int) -> list[str]:
     """The key without which a run that needs more engines than that is refused."""
-    return [f"rollout.min_workers={workers}"] if workers < needed else []
+    return [f"rollout.min_workers={workers}"] if workers < min_workers else []
 
 
 def with_split(config: RunConfig, split: Split) -> RunConfig:
@@ -96,12 +96,12 @@ def most_engines(nodes: Nodes, ranks: int, tensor_parallel: int, served: int = 0
 
     served: GPUs of judges and retrievers, which are placed like ranks.
     """
-    left, engines = ranks + served, 0
+    remaining, engines = ranks + served, 0
     for _ in range(nodes.count):
-        taken = min(left, nodes.gpus)
-        left -= taken
-        engines += (nodes.gpus - taken) // tensor_parallel
-    return engines if left == 0 else 0
+        used = min(remaining, nodes.gpus)
+        remaining -= used
+        engines += (nodes.gpus - used) // tensor_parallel
+    return engines if remaining == 0 else 0
 
 
 def fits_nodes(nodes: Nodes, split: Split, served: int = 0) -> bool:

@@ -90,18 +90,18 @@ def read_trace(path: Path, stage: str | None = None) -> Trace:
 def trace_of(run: RunDirectory, episodes: Episodes, stage: str | None = None) -> Trace:
     """As `read_trace`, of what was read before. Raises BadInput."""
     path = run.path
-    stages = [each for each in run.config["stages"] if each.get("kind") == "rl" and stage in (None, each["name"])]
-    found = next((each for each in reversed(stages) if len(run.rows.of_stage(str(each["name"])))), None)
-    if found is None:
+    stages = [spec for spec in run.config["stages"] if spec.get("kind") == "rl" and stage in (None, spec["name"])]
+    config = next((spec for spec in reversed(stages) if len(run.rows.of_stage(str(spec["name"])))), None)
+    if config is None:
         raise BadInput("it has no step of an rl stage", where=path)
-    name = str(found["name"])
+    name = str(config["name"])
     rows = run.rows.of_stage(name)
     if len(rows) < FEWEST + 1:
         raise BadInput(f"{len(rows)} steps of stage {name}", where=path, expected=f"at least {FEWEST + 1}")
     return Trace(
         name=path.name,
         stage=name,
-        setting=_setting(run, found),
+        setting=_setting(run, config),
         steps=_steps(rows)[1:],  # the first one fills the engines, and its busy time is of evaluations too
         groups=_groups(episodes, rows)[1:],
     )
@@ -109,10 +109,10 @@ def trace_of(run: RunDirectory, episodes: Episodes, stage: str | None = None) ->
 
 def _setting(run: RunDirectory, stage: Mapping[str, Any]) -> TraceSetting:
     def look(section: str, key: str) -> Any:
-        own = stage.get(section) or {}
-        return own[key] if key in own else (run.config.get(section) or {}).get(key)
+        overrides = stage.get(section) or {}
+        return overrides[key] if key in overrides else (run.config.get(section) or {}).get(key)
 
-    whole = {
+    counts = {
         "groups_per_step": look("loop", "groups_per_step"),
         "group_size": look("loop", "group_size"),
         "max_policy_lag": look("loop", "max_policy_lag"),
@@ -120,14 +120,14 @@ def _setting(run: RunDirectory, stage: Mapping[str, Any]) -> TraceSetting:
         "ranks": look("learner", "ranks"),
         "max_num_seqs": look("engine", "max_num_seqs"),
     }
-    for key, value in whole.items():
+    for key, value in counts.items():
         if type(value) is not int or value < (0 if key == "max_policy_lag" else 1):
             raise BadInput(f"its config.yaml has no whole number as {key}", where=run.path)
     in_flight = look("rollout", "in_flight")
     gpus = len(run.rows.known("memory/learner_gpu_peak_mb")) > 0
     count = run.record.get("parameters")
     return TraceSetting(
-        **whole,
+        **counts,
         in_flight=in_flight if type(in_flight) is int else None,
         gpus=gpus,
         parameters=count if type(count) is int else None,
@@ -136,8 +136,8 @@ def _setting(run: RunDirectory, stage: Mapping[str, Any]) -> TraceSetting:
 
 def _steps(rows: Rows) -> list[dict[str, float]]:
     columns = {key: rows.column(name) for key, name in COLUMNS.items()}
-    whole = {key: _growth(column) if key in CUMULATIVE else np.nan_to_num(column) for key, column in columns.items()}
-    return [{key: float(column[at]) for key, column in whole.items()} for at in range(len(rows))]
+    filled = {key: _growth(column) if key in CUMULATIVE else np.nan_to_num(column) for key, column in columns.items()}
+    return [{key: float(column[at]) for key, column in filled.items()} for at in range(len(rows))]
 
 
 def _growth(column: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
@@ -148,10 +148,10 @@ def _growth(column: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
 
 def _groups(episodes: Episodes, rows: Rows) -> list[list[list[int]]]:
     """[step][group][episode]"""
-    found: dict[int, dict[int, list[int]]] = {int(step): {} for step in rows.step}
+    by_step: dict[int, dict[int, list[int]]] = {int(step): {} for step in rows.step}
     training = episodes.in_training
     for at in np.flatnonzero(training):
         step, tokens = int(episodes.columns["step"][at]), int(episodes.columns["tokens"][at])
-        if step in found and tokens > 0:
-            found[step].setdefault(int(episodes.columns["sequence"][at]), []).append(tokens)
-    return [list(found[int(step)].values()) for step in rows.step]
+        if step in by_step and tokens > 0:
+            by_step[step].setdefault(int(episodes.columns["sequence"][at]), []).append(tokens)
+    return [list(by_step[int(step)].values()) for step in rows.step]

@@ -65,18 +65,18 @@ def situation_of(run: RunDirectory, verdict: Verdict, episodes: Episodes | None)
     stage = main_stage(run)
     if stage is None:
         return None
-    found = frozenset(str(each.get("what")) for each in findings_of(run) if each.get("stage") == stage.name)
-    return Situation(run=run, stage=stage, verdict=verdict, episodes=episodes, gpus=holds_gpus(run), found=found)
+    kinds = frozenset(str(finding.get("what")) for finding in findings_of(run) if finding.get("stage") == stage.name)
+    return Situation(run=run, stage=stage, verdict=verdict, episodes=episodes, gpus=holds_gpus(run), found=kinds)
 
 
 def findings_of(run: RunDirectory) -> list[Mapping[str, Any]]:
     """Of the summary, as `launch.driver.observe.health` has made them."""
-    found = run.summary.get("health")
-    return [each for each in found if isinstance(each, dict)] if isinstance(found, list) else []
+    findings = run.summary.get("health")
+    return [finding for finding in findings if isinstance(finding, dict)] if isinstance(findings, list) else []
 
 
-def sort_advice(found: Iterator[Advice]) -> list[Advice]:
+def sort_advice(advice: Iterator[Advice]) -> list[Advice]:
     """By level, in the order of the rules; speed only where nothing stands above it."""
-    ordered = sorted(found, key=lambda each: ORDER.index(each.level))[:MOST]
-    serious = [each for each in ordered if each.level not in SPEED]
+    ordered = sorted(advice, key=lambda entry: ORDER.index(entry.level))[:MOST]
+    serious = [entry for entry in ordered if entry.level not in SPEED]
     return serious or ordered

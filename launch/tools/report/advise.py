@@ -23,6 +23,6 @@ def _all(situation: Situation) -> Iterator[Advice]:
     for several in rules.MANY:
         yield from several(situation)
     for rule in RULES:
-        found = rule(situation)
-        if found is not None:
-            yield found
+        advice = rule(situation)
+        if advice is not None:
+            yield advice

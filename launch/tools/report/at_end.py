@@ -42,25 +42,25 @@ def make_report(path: Path, command: Sequence[str] = REPORT, limit_s: float | No
     limit_s = limit_s or (STOP_S if stopped else END_S)
     with _ended_by_signals() as signals:
         try:
-            made = subprocess.Popen(
+            process = subprocess.Popen(
                 [*command, str(path)], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
                 start_new_session=True,
             )  # fmt: skip
         except OSError as error:
             return f"no report ({error.strerror}): {by_hand}"
-        with made:
-            signals.end(made)
+        with process:
+            signals.end(process)
             try:
-                _, wrong = made.communicate(timeout=limit_s)
+                _, wrong = process.communicate(timeout=limit_s)
             except subprocess.TimeoutExpired:
-                made.kill()
+                process.kill()
                 return f"no report within {limit_s:g} s: {by_hand}"
-    if made.returncode == 0:
+    if process.returncode == 0:
         return f"report: {path / 'report.html'}"
-    if signals.came or made.returncode in STOPPED:
+    if signals.came or process.returncode in STOPPED:
         return f"no report (it was stopped): {by_hand}"
-    said = wrong.decode("utf-8", "replace").strip().splitlines()
-    return f"no report ({said[-1] if said else f'exit code {made.returncode}'}): {by_hand}"
+    stderr_lines = wrong.decode("utf-8", "replace").strip().splitlines()
+    return f"no report ({stderr_lines[-1] if stderr_lines else f'exit code {process.returncode}'}): {by_hand}"
 
 
 class _Signals:
@@ -84,27 +84,27 @@ class _Signals:
 @contextmanager
 def _ended_by_signals() -> Iterator[_Signals]:
     """While a run that is tidying up ignores both."""
-    before = {each: signal.getsignal(each) for each in (signal.SIGINT, signal.SIGTERM)}
+    before = {signum: signal.getsignal(signum) for signum in (signal.SIGINT, signal.SIGTERM)}
     signals = _Signals()
     try:
-        for each in before:
-            signal.signal(each, signals.take)
+        for signum in before:
+            signal.signal(signum, signals.take)
         yield signals
     finally:
-        for each, handler in before.items():
-            signal.signal(each, handler)
+        for signum, handler in before.items():
+            signal.signal(signum, handler)
 
 
 def _stamp(file: Path) -> tuple[int, int] | None:
-    """Another one for each time that it is written."""
+    """Inode and time of the last write, which every write of the file changes."""
     with suppress(OSError):
-        found = file.stat()
-        return found.st_ino, found.st_mtime_ns
+        stat = file.stat()
+        return stat.st_ino, stat.st_mtime_ns
     return None
 
 
 def _was_stopped(path: Path) -> bool:
     with suppress(OSError, ValueError):
-        found = json.loads((path / "summary.json").read_bytes())
-        return isinstance(found, dict) and found.get("status") == "stopped"
+        summary = json.loads((path / "summary.json").read_bytes())
+        return isinstance(summary, dict) and summary.get("status") == "stopped"
     return False

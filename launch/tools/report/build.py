@@ -54,7 +54,7 @@ def build_report(
         return _of_one(runs[0], verdicts[0], episodes[0], price)
     groups = group_runs(runs)
     if anonymous:
-        groups = tuple(replace(each, label=f"setting {number}") for number, each in enumerate(groups, start=1))
+        groups = tuple(replace(group, label=f"setting {number}") for number, group in enumerate(groups, start=1))
     return _of_several(runs, verdicts, episodes, groups)
 
 
@@ -71,29 +71,29 @@ def _of_one(run: RunDirectory, verdict: Verdict, episodes: Episodes | None, pric
         "title": visible(run.path.name),
         "runs": [_entry(run, "", verdict)],
         "tiles": make_tiles(stage) if stage is not None else [],
-        "advice": [each.to_json() for each in advice],
+        "advice": [entry.to_json() for entry in advice],
         "time": _coloured(account(stage), charts) if stage is not None else {"total_s": 0.0, "parts": []},
         "sections": _sections(charts, tables),
         "charts": charts,
         "tables": tables,
-        "config": {"differs": _differs(run), "text": _config_text(run)},
+        "config": {"differs": _overrides_of(run), "text": _config_text(run)},
         "numbers": numbers_of(run),
-        "events": [_event(each) for each in run.events[-EVENTS:]],
+        "events": [_event(event) for event in run.events[-EVENTS:]],
     }
 
 
 def _of_several(
     runs: Sequence[RunDirectory], verdicts: Sequence[Verdict], episodes: Sequence[Episodes | None], groups: Groups
 ) -> Report:
-    label_of = {run: each.label for each in groups for run in each.runs}
+    label_of = {run: group.label for group in groups for run in group.runs}
     labels = [label_of[run] for run in runs]
     charts = merge_seeds(make_charts(runs, labels), labels) if len(runs) <= MOST_DRAWN else {}
     colour_labels(charts)
-    advice: list[dict[str, Any]] = [each.to_json() for each in few_seeds(groups)]
-    for at, (run, verdict, own) in enumerate(zip(runs, verdicts, episodes, strict=True)):
-        for each in advise(run, verdict, own):
-            advice.append({"run": at, **each.to_json(), "text": f"{visible(run.path.name)}: {each.text}"})
-    advice.sort(key=lambda each: ORDER.index(each["level"]))
+    advice: list[dict[str, Any]] = [entry.to_json() for entry in few_seeds(groups)]
+    for at, (run, verdict, run_episodes) in enumerate(zip(runs, verdicts, episodes, strict=True)):
+        for entry in advise(run, verdict, run_episodes):
+            advice.append({"run": at, **entry.to_json(), "text": f"{visible(run.path.name)}: {entry.text}"})
+    advice.sort(key=lambda entry: ORDER.index(entry["level"]))
     tables = compare_tables(runs, labels, verdicts, groups)
     return {
         "format": FORMAT,
@@ -114,8 +114,8 @@ def _of_several(
 
 def _coloured(time: dict[str, Any], charts: Mapping[str, Any]) -> dict[str, Any]:
     """With the colour of each phase in the chart of seconds. The rest is grey."""
-    colours = {each["label"]: each["colour"] for each in charts.get("seconds", {}).get("series", ())}
-    parts = [{**each, "colour": colours.get(each["label"], REST)} for each in time["parts"]]
+    colours = {series["label"]: series["colour"] for series in charts.get("seconds", {}).get("series", ())}
+    parts = [{**part, "colour": colours.get(part["label"], REST)} for part in time["parts"]]
     return {**time, "parts": parts}
 
 
@@ -132,47 +132,47 @@ def _entry(run: RunDirectory, label: str, verdict: Verdict) -> dict[str, Any]:
 
 def _paired(verdict: Verdict) -> dict[str, Any]:
     """The numbers of the sentence, unrounded."""
-    found, before, after = verdict.paired, verdict.before, verdict.after
-    if found is None or before is None or after is None:
+    paired, before, after = verdict.paired, verdict.before, verdict.after
+    if paired is None or before is None or after is None:
         return {}
-    own = {"tasks": found.tasks, "difference": found.difference, "low": found.low, "high": found.high}
-    return {"paired": {**own, "test": found.test, "p": found.p, "before": before.value, "after": after.value}}
+    numbers = {"tasks": paired.tasks, "difference": paired.difference, "low": paired.low, "high": paired.high}
+    return {"paired": {**numbers, "test": paired.test, "p": paired.p, "before": before.value, "after": after.value}}
 
 
 def _sections(charts: Mapping[str, Any], tables: Mapping[str, Any]) -> list[dict[str, Any]]:
     """Those that have something to show. Tables of a comparison come first."""
-    found = [
-        {"id": each.id, "question": each.question, "open": each.open}
-        | {"charts": [name for name in each.charts if name in charts]}
-        | {"tables": [name for name in each.tables if name in tables]}
-        for each in SECTIONS
+    sections = [
+        {"id": section.id, "question": section.question, "open": section.open}
+        | {"charts": [name for name in section.charts if name in charts]}
+        | {"tables": [name for name in section.tables if name in tables]}
+        for section in SECTIONS
     ]
-    placed = {name for each in SECTIONS for name in each.tables}
-    others = [name for name in tables if name not in placed]
-    compared = {"id": "compared", "question": "How do they differ?", "open": True, "charts": [], "tables": others}
-    shown = [each for each in found if each["charts"] or each["tables"]]
-    return [compared, *shown] if others else shown
+    placed = {name for section in SECTIONS for name in section.tables}
+    unplaced = [name for name in tables if name not in placed]
+    compared = {"id": "compared", "question": "How do they differ?", "open": True, "charts": [], "tables": unplaced}
+    filled = [section for section in sections if section["charts"] or section["tables"]]
+    return [compared, *filled] if unplaced else filled
 
 
 def numbers_of(run: RunDirectory) -> dict[str, Any]:
     """Of every key of the rows: what it means, its last, its lowest and its highest value."""
-    found = {}
+    numbers = {}
     for key in sorted(run.rows.columns):
-        known = run.rows.known(key)
-        if len(known):
-            ends = {"last": float(known[-1]), "min": float(np.min(known)), "max": float(np.max(known))}
-            found[key] = {
+        values = run.rows.known(key)
+        if len(values):
+            ends = {"last": float(values[-1]), "min": float(np.min(values)), "max": float(np.max(values))}
+            numbers[key] = {
                 "about": meaning_of(key),
-                **{n: own if math.isfinite(own) else None for n, own in ends.items()},
+                **{n: end if math.isfinite(end) else None for n, end in ends.items()},
             }
-    return found
+    return numbers
 
 
-def _differs(run: RunDirectory) -> list[str]:
+def _overrides_of(run: RunDirectory) -> list[str]:
     """What was typed in addition to the recipe."""
-    given = run.attempts[-1].get("overrides") if run.attempts else None
-    if isinstance(given, list):
-        return [visible(str(each)) for each in given]
+    overrides = run.attempts[-1].get("overrides") if run.attempts else None
+    if isinstance(overrides, list):
+        return [visible(str(override)) for override in overrides]
     words = str(run.summary.get("command") or "").split()
     return [visible(word) for word in words if "=" in word and not word.startswith("-")]
 

@@ -45,9 +45,9 @@ class Drawn:
     def of(run: RunDirectory, at: int, label: str, size: int | None) -> Drawn:
         stages = all_stages(run)
         whole_hours, trained = hours_of(run), np.cumsum(np.nan_to_num(run.rows.column("tokens/trained")))
-        chosen = [np.array([each == stage.name for each in run.rows.stage], bool) for stage in stages]
-        hours = [None if whole_hours is None else whole_hours[own] for own in chosen]
-        tokens = [trained[own] for own in chosen]
+        masks = [np.array([name == stage.name for name in run.rows.stage], bool) for stage in stages]
+        hours = [None if whole_hours is None else whole_hours[mask] for mask in masks]
+        tokens = [trained[mask] for mask in masks]
         return Drawn(run=run, at=at, label=label, size=size, stages=stages, hours=hours, tokens=tokens)
 
 
@@ -55,29 +55,29 @@ def make_charts(runs: Sequence[RunDirectory], labels: Sequence[str]) -> dict[str
     """By id, without those that no run has numbers for. labels: of the runs; "" of a single one."""
     longest = max((int(run.rows.step[-1]) for run in runs if len(run.rows)), default=0)
     size = max(1, math.ceil(longest / POINTS)) if len(runs) > 1 else None
-    drawn = [Drawn.of(run, at, labels[at], size) for at, run in enumerate(runs)]
-    found: dict[str, Any] = {}
-    for name, whole in CHARTS.items():
-        spec = whole if len(runs) == 1 else compared_spec(whole, drawn)
-        series = [each for run in drawn for each in _series_of(spec, run)]
-        if any(any(value is not None for value in each["y"]) for each in series):
-            found[name] = _chart(spec, drawn, series)
-    return found
+    views = [Drawn.of(run, at, labels[at], size) for at, run in enumerate(runs)]
+    charts: dict[str, Any] = {}
+    for name, base_spec in CHARTS.items():
+        spec = base_spec if len(runs) == 1 else compared_spec(base_spec, views)
+        series = [line for view in views for line in _series_of(spec, view)]
+        if any(any(value is not None for value in line["y"]) for line in series):
+            charts[name] = _chart(spec, views, series)
+    return charts
 
 
 def colour_labels(charts: dict[str, Any]) -> None:
     """Give each series the number of its colour: the same for the same label in all charts of a page."""
-    known: dict[str, int] = {}
+    palette: dict[str, int] = {}
     for chart in charts.values():
-        labels = list(dict.fromkeys(each["label"].removeprefix(HELD_OUT) for each in chart["series"]))
-        own: dict[str, int] = {}
-        before = [each for each in known if each in labels]  # those that have a colour take it first, the oldest before
-        for label in (*before, *(each for each in labels if each not in known)):
-            free = [at for at in range(COLOURS) if at not in own.values()] or [len(own) % COLOURS]
-            own[label] = known[label] if known.get(label) in free else free[0]
-            known.setdefault(label, own[label])
-        for each in chart["series"]:
-            each["colour"] = own[each["label"].removeprefix(HELD_OUT)]
+        labels = list(dict.fromkeys(line["label"].removeprefix(HELD_OUT) for line in chart["series"]))
+        colours: dict[str, int] = {}
+        before = [label for label in palette if label in labels]  # those with a colour take it first, the oldest before
+        for label in (*before, *(label for label in labels if label not in palette)):
+            free = [at for at in range(COLOURS) if at not in colours.values()] or [len(colours) % COLOURS]
+            colours[label] = palette[label] if palette.get(label) in free else free[0]
+            palette.setdefault(label, colours[label])
+        for line in chart["series"]:
+            line["colour"] = colours[line["label"].removeprefix(HELD_OUT)]
 
 
 def compared_spec(spec: ChartSpec, runs: Sequence[Drawn]) -> ChartSpec:
@@ -88,19 +88,19 @@ def compared_spec(spec: ChartSpec, runs: Sequence[Drawn]) -> ChartSpec:
     label, key = next(iter(spec.keys.items()))
     several = len(spec.keys) > 1 or "*" in key
     if "*" in key:
-        counts = Counter(each for run in runs for each in fitting(key, run.run.rows))
+        counts = Counter(column for run in runs for column in fitting(key, run.run.rows))
         if fnmatchcase(STEP, key):
             label, key = "the whole step", STEP
         elif counts:
-            chosen = min(counts, key=lambda own: (-counts[own], _natural(own)))
-            label, key = _name_of(key, chosen), chosen
+            common_key = min(counts, key=lambda name: (-counts[name], _natural(name)))
+            label, key = _name_of(key, common_key), common_key
     if spec.source == "held_out":
         plays = Counter(play for run in runs for play in points_of(run.run))
         label = key = next((play for play, count in plays.items() if count == max(plays.values())), "")
         several = len(plays) > 1
-    about = spec.about if key in spec.keys.values() or spec.source == "held_out" else meaning_of(key)
+    meaning = spec.about if key in spec.keys.values() or spec.source == "held_out" else meaning_of(key)
     title = f"{spec.title}: {label}" if several and label else spec.title
-    return replace(spec, title=title, keys={label: key}, about=about, band=None)
+    return replace(spec, title=title, keys={label: key}, about=meaning, band=None)
 
 
 def _chart(spec: ChartSpec, runs: Sequence[Drawn], series: list[dict[str, Any]]) -> dict[str, Any]:
@@ -120,7 +120,7 @@ def _chart(spec: ChartSpec, runs: Sequence[Drawn], series: list[dict[str, Any]])
 
 
 def _limit(spec: ChartSpec, runs: Sequence[Drawn]) -> dict[str, Any] | None:
-    """Where all runs have the same."""
+    """The line of a limit from the configuration; None where the runs differ in it."""
     if not spec.limit:
         return None
     values = {limit_of(run, spec.limit) for run in runs}
@@ -128,34 +128,34 @@ def _limit(spec: ChartSpec, runs: Sequence[Drawn]) -> dict[str, Any] | None:
     return {"y": value, "label": spec.limit} if value is not None else None
 
 
-def limit_of(drawn: Drawn, key: str) -> float | None:
-    name = drawn.stages[-1].name if drawn.stages else None
-    value = drawn.run.setting(key, name)
+def limit_of(view: Drawn, key: str) -> float | None:
+    name = view.stages[-1].name if view.stages else None
+    value = view.run.setting(key, name)
     return float(value) if type(value) in (int, float) else None
 
 
-def _series_of(spec: ChartSpec, drawn: Drawn) -> Iterator[dict[str, Any]]:
+def _series_of(spec: ChartSpec, view: Drawn) -> Iterator[dict[str, Any]]:
     if spec.source == "held_out":
-        yield from _held_out(drawn, only_shares=False, only=next(iter(spec.keys.values())))
+        yield from _held_out(view, only_shares=False, only=next(iter(spec.keys.values())))
         return
-    for stage, hours, tokens in zip(drawn.stages, drawn.hours, drawn.tokens, strict=True):
+    for stage, hours, tokens in zip(view.stages, view.hours, view.tokens, strict=True):
         for name, column, band in _columns(spec, stage):
             if not np.isnan(column).all():
                 yield {
-                    "label": drawn.label or name or spec.title,
-                    "run": drawn.at,
+                    "label": view.label or name or spec.title,
+                    "run": view.at,
                     "stage": stage.name,
-                    "kind": spec.form if not drawn.label else "line",
-                    **_points(stage.rows.step, column, band, {"hours": hours, "tokens": tokens}, drawn.size),
+                    "kind": spec.form if not view.label else "line",
+                    **_points(stage.rows.step, column, band, {"hours": hours, "tokens": tokens}, view.size),
                 }
     if "right" in spec.keys.values():
-        yield from _held_out(drawn, only_shares=True)
+        yield from _held_out(view, only_shares=True)
 
 
 def _columns(spec: ChartSpec, stage: Stage) -> Iterator[tuple[str, Floats, tuple[Floats, Floats] | None]]:
     """(name, [N] numbers, band) of a stage."""
-    found = list(_derived(spec, stage) if spec.source == "derived" else _of_rows(spec, stage.rows))
-    for name, column in found[:SERIES]:
+    columns = list(_derived(spec, stage) if spec.source == "derived" else _of_rows(spec, stage.rows))
+    for name, column in columns[:SERIES]:
         band = None
         if spec.band and name == "":
             band = stage.rows.column(spec.band[0]), stage.rows.column(spec.band[1])
@@ -167,16 +167,14 @@ def _of_rows(spec: ChartSpec, rows: Rows) -> Iterator[tuple[str, Floats]]:
         if "*" not in key:
             yield label, rows.column(key)
             continue
-        known = fitting(key, rows)
-        for each in sorted(known, key=lambda own: (-_size(rows.known(own)) if spec.stacked else 0.0, _natural(own))):
-            yield _name_of(key, each), rows.column(each)
+        keys = fitting(key, rows)
+        for name in sorted(keys, key=lambda name: (-_size(rows.known(name)) if spec.stacked else 0.0, _natural(name))):
+            yield _name_of(key, name), rows.column(name)
 
 
 def fitting(pattern: str, rows: Rows) -> list[str]:
     """Keys of the rows that a * stands for."""
-    return [
-        each for each in rows.columns if fnmatchcase(each, pattern) and each != STEP and not each.startswith(INSIDE)
-    ]
+    return [key for key in rows.columns if fnmatchcase(key, pattern) and key != STEP and not key.startswith(INSIDE)]
 
 
 def _name_of(pattern: str, key: str) -> str:
@@ -266,78 +264,76 @@ def _points(
     else:
         lowest, highest = band or (column, column)
         low, high = np.fmin.reduceat(lowest, begins), np.fmax.reduceat(highest, begins)
-        known = np.add.reduceat((~np.isnan(column)).astype(float), begins)
+        counts = np.add.reduceat((~np.isnan(column)).astype(float), begins)
         with np.errstate(invalid="ignore", divide="ignore"):
-            y = np.add.reduceat(np.nan_to_num(column), begins) / np.where(known > 0, known, np.nan)
+            y = np.add.reduceat(np.nan_to_num(column), begins) / np.where(counts > 0, counts, np.nan)
         ends = np.append(begins[1:], len(column)) - 1
         x = steps[ends] if alone else np.maximum(grid[begins] * size + 1, steps[0])
-        axes = {key: None if own is None else own[ends] for key, own in axes.items()}
-    found: dict[str, Any] = {"x": [int(each) for each in x], "y": _rounded(y)}
-    found |= {"low": None if low is None else _rounded(low), "high": None if high is None else _rounded(high)}
-    return found | {key: _rounded(own) for key, own in axes.items() if own is not None}
+        axes = {key: None if axis is None else axis[ends] for key, axis in axes.items()}
+    points: dict[str, Any] = {"x": [int(step) for step in x], "y": _rounded(y)}
+    points |= {"low": None if low is None else _rounded(low), "high": None if high is None else _rounded(high)}
+    return points | {key: _rounded(axis) for key, axis in axes.items() if axis is not None}
 
 
 def _rounded(values: Floats) -> list[float | None]:
-    return [round_value(float(each)) for each in values]
+    return [round_value(float(value)) for value in values]
 
 
 def round_value(value: float) -> float | None:
     return float(f"{value:.{DIGITS}g}") if math.isfinite(value) else None
 
 
-def _held_out(drawn: Drawn, only_shares: bool, only: str = "") -> Iterator[dict[str, Any]]:
+def _held_out(view: Drawn, only_shares: bool, only: str = "") -> Iterator[dict[str, Any]]:
     """A series of dots for each play. only: for this one."""
-    for play, points in points_of(drawn.run).items():
+    for play, points in points_of(view.run).items():
         if only not in ("", play):
             continue
-        shown = [each for each in points if each.result.is_share or not only_shares]
-        if not shown:
+        selected = [point for point in points if point.result.is_share or not only_shares]
+        if not selected:
             continue
-        intervals = [each.interval or (each.value, each.value) for each in shown]
+        intervals = [point.interval or (point.value, point.value) for point in selected]
         yield {
-            "label": drawn.label or (f"{HELD_OUT}{play}" if only_shares else play),
-            "run": drawn.at,
-            "stage": shown[-1].of.stage,
+            "label": view.label or (f"{HELD_OUT}{play}" if only_shares else play),
+            "run": view.at,
+            "stage": selected[-1].of.stage,
             "kind": "dots",
-            "x": [each.of.step for each in shown],
-            "y": [round_value(each.value) for each in shown],
+            "x": [point.of.step for point in selected],
+            "y": [round_value(point.value) for point in selected],
             "low": [round_value(low) for low, _ in intervals],
             "high": [round_value(high) for _, high in intervals],
         }
-        if drawn.label:
+        if view.label:
             return
 
 
-def _marks(drawn: Drawn) -> list[dict[str, Any]]:
+def _marks(view: Drawn) -> list[dict[str, Any]]:
     """Beginnings of stages, evaluations, checkpoints, restarts; where they are too many, the first kinds of these."""
-    found = [
-        {"x": int(stage.rows.step[0]), "label": f"stage {stage.name}", "kind": "stage"} for stage in drawn.stages[1:]
+    marks = [
+        {"x": int(stage.rows.step[0]), "label": f"stage {stage.name}", "kind": "stage"} for stage in view.stages[1:]
     ]
-    found += [
-        {"x": each.step, "label": f"evaluation {each.when}", "kind": "evaluation"} for each in drawn.run.evaluations
-    ]
+    marks += [{"x": row.step, "label": f"evaluation {row.when}", "kind": "evaluation"} for row in view.run.evaluations]
     kinds = {"restart": "restart", "lost": "restart", "checkpoint": "checkpoint"}
-    for wanted in kinds:
-        own = (each for each in drawn.run.events if each.get("kind") == wanted and type(each.get("step")) is int)
-        found += [
-            {"x": each["step"], "label": f"{wanted} {each.get('who') or ''}".strip(), "kind": kinds[wanted]}
-            for each in own
+    for kind in kinds:
+        events = (event for event in view.run.events if event.get("kind") == kind and type(event.get("step")) is int)
+        marks += [
+            {"x": event["step"], "label": f"{kind} {event.get('who') or ''}".strip(), "kind": kinds[kind]}
+            for event in events
         ]
-    return found[:MARKS]
+    return marks[:MARKS]
 
 
 def _summary(series: Sequence[Mapping[str, Any]]) -> str:
     """In words, for those who cannot see the chart: of the first line of the last stage, which is named where the curve
     is of several; of dots their ends."""
-    if len({each["run"] for each in series}) > 1:
+    if len({line["run"] for line in series}) > 1:
         return ""
-    lines = [each for each in series if each["kind"] != "dots"] or list(series)[:1]
-    shown = next(each for each in lines if each["stage"] == lines[-1]["stage"])
-    known = [value for value in shown["y"] if value is not None]
-    if not known:
+    lines = [line for line in series if line["kind"] != "dots"] or list(series)[:1]
+    curve = next(line for line in lines if line["stage"] == lines[-1]["stage"])
+    values = [value for value in curve["y"] if value is not None]
+    if not values:
         return ""
-    count = 1 if shown["kind"] == "dots" else ends_of(len(known))
-    named = [str(shown[key]) for key in ("stage", "label") if len({each[key] for each in lines}) > 1]
-    what = f"{', '.join(named)}: " if named else ""
-    of = f" {count} of {len(known)}" if count > 1 else ""
-    return f"{what}first{of}: {number(mean(known[:count]))}; last{of and f' {count}'}: {number(mean(known[-count:]))}"
+    count = 1 if curve["kind"] == "dots" else ends_of(len(values))
+    names = [str(curve[key]) for key in ("stage", "label") if len({line[key] for line in lines}) > 1]
+    head = f"{', '.join(names)}: " if names else ""
+    of = f" {count} of {len(values)}" if count > 1 else ""
+    return f"{head}first{of}: {number(mean(values[:count]))}; last{of and f' {count}'}: {number(mean(values[-count:]))}"

@@ -31,12 +31,12 @@ def read_range(text: str, key: str) -> Range:
     match = RANGE.fullmatch(text)
     try:
         low = float(match["low"]) if match else float("nan")
-        found = Range(low, float(match["high"]) if match and match["high"] else low)
+        bounds = Range(low, float(match["high"]) if match and match["high"] else low)
     except ValueError:
-        found = Range(1.0, 0.0)
-    if not found.low <= found.high:
+        bounds = Range(1.0, 0.0)
+    if not bounds.low <= bounds.high:
         raise BadInput(key=key, found=text, expected="a number, or a range such as 201-245 or -1:0")
-    return found
+    return bounds
 
 
 def name_of(episodes: Listed, row: int) -> str:
@@ -54,32 +54,32 @@ def find_named(episodes: Listed, name: str) -> list[int]:
     """The row of a trajectory, or those of a group. Raises BadInput for a name that none has, with what there is."""
     match = NAME.fullmatch(name)
     file = match["file"] if match is not None else name
-    stems = [stem(each) for each in episodes.texts["file"]]
+    stems = [stem(text) for text in episodes.texts["file"]]
     if file not in stems:
         raise BadInput(key="ID", found=name, expected=f"a file of the run: {_files(stems)}")
     columns = episodes.columns
-    chosen = columns["file"] == stems.index(file)
-    groups = np.unique(columns["sequence"][chosen]).tolist()
+    mask = columns["file"] == stems.index(file)
+    groups = np.unique(columns["sequence"][mask]).tolist()
     if match is None or int(match["sequence"]) not in groups:
-        such = f"such as {name_of(episodes, int(np.flatnonzero(chosen)[0]))}"
+        such = f"such as {name_of(episodes, int(np.flatnonzero(mask)[0]))}"
         raise BadInput(key="ID", found=name, expected=f"a group of {file}: it has {_spans(groups)}, {such}")
-    chosen &= columns["sequence"] == int(match["sequence"])
-    siblings = columns["sibling"][chosen].tolist()
+    mask &= columns["sequence"] == int(match["sequence"])
+    siblings = columns["sibling"][mask].tolist()
     if match["sibling"] is not None:
-        chosen &= columns["sibling"] == int(match["sibling"])
-    if not chosen.any():
+        mask &= columns["sibling"] == int(match["sibling"])
+    if not mask.any():
         raise BadInput(key="ID", found=name, expected=f"a sibling of that group: it has {_spans(siblings)}")
-    rows: list[int] = np.flatnonzero(chosen).tolist()
+    rows: list[int] = np.flatnonzero(mask).tolist()
     return rows
 
 
 def _files(stems: Sequence[str]) -> str:
     """ "step-000201 to step-000245, eval-rl-before-greedy"."""
-    numbers = [int(each.removeprefix(STEP)) for each in stems if each.startswith(STEP)]
-    others = [each for each in stems if not each.startswith(STEP)]
+    numbers = [int(name.removeprefix(STEP)) for name in stems if name.startswith(STEP)]
+    evaluations = [name for name in stems if not name.startswith(STEP)]
     steps = [_spans(numbers, lambda number: f"{STEP}{number:06}")] if numbers else []
-    more = [f"{len(others) - MOST_SPANS} more"] if len(others) > MOST_SPANS else []
-    return ", ".join([*steps, *others[:MOST_SPANS], *more]) or "it has written none"
+    more = [f"{len(evaluations) - MOST_SPANS} more"] if len(evaluations) > MOST_SPANS else []
+    return ", ".join([*steps, *evaluations[:MOST_SPANS], *more]) or "it has written none"
 
 
 def _spans(numbers: Sequence[int], show: Callable[[int], str] = str) -> str:
@@ -90,28 +90,28 @@ def _spans(numbers: Sequence[int], show: Callable[[int], str] = str) -> str:
             spans[-1][1] = number
         else:
             spans.append([number, number])
-    shown = [show(low) if low == high else f"{show(low)} to {show(high)}" for low, high in spans]
-    if len(shown) > MOST_SPANS:
-        shown = [*shown[: MOST_SPANS - 1], "...", shown[-1]]
-    return ", ".join(shown)
+    texts = [show(low) if low == high else f"{show(low)} to {show(high)}" for low, high in spans]
+    if len(texts) > MOST_SPANS:
+        texts = [*texts[: MOST_SPANS - 1], "...", texts[-1]]
+    return ", ".join(texts)
 
 
 def find_like(episodes: Listed, ranges: Mapping[str, Range], words: Mapping[str, str]) -> list[int]:
     """Rows whose numbers are within `ranges` (by column), and whose texts have `words` in them (by a key of WORDS)."""
-    chosen = np.ones(len(episodes), bool)
-    for name, own in ranges.items():
+    mask = np.ones(len(episodes), bool)
+    for name, bounds in ranges.items():
         column = episodes.columns[name]
-        chosen &= (column >= own.low) & (column <= own.high)
+        mask &= (column >= bounds.low) & (column <= bounds.high)
         if name not in ("reward", "advantage"):
-            chosen &= column != NONE
+            mask &= column != NONE
     for name, word in words.items():
-        chosen &= _has(episodes.columns[WORDS[name]], episodes.texts[WORDS[name]], word)
-    rows: list[int] = np.flatnonzero(chosen).tolist()
+        mask &= _has(episodes.columns[WORDS[name]], episodes.texts[WORDS[name]], word)
+    rows: list[int] = np.flatnonzero(mask).tolist()
     return rows
 
 
 def _has(column: npt.NDArray[np.int32], texts: Sequence[str], word: str) -> npt.NDArray[np.bool_]:
     if word in (ANY, NO):
-        found: npt.NDArray[np.bool_] = (column != NONE) == (word == ANY)
-        return found
+        mask: npt.NDArray[np.bool_] = (column != NONE) == (word == ANY)
+        return mask
     return np.isin(column, [at for at, text in enumerate(texts) if word.lower() in text.lower()])

@@ -29,19 +29,19 @@ Groups = Sequence[SeedGroup[RunDirectory]]
 def compare_tables(
     runs: Sequence[RunDirectory], labels: Sequence[str], verdicts: Sequence[Verdict], groups: Groups
 ) -> dict[str, Any]:
-    found = {
+    tables = {
         "differences": _differences(runs),
         "verdicts": _verdicts(runs, labels, verdicts),
         "settings": _settings(groups),
         "trust": _trust(runs),
         "tests": _tests(groups),
     }
-    return {name: each for name, each in found.items() if each is not None}
+    return {name: content for name, content in tables.items() if content is not None}
 
 
 def _differences(runs: Sequence[RunDirectory]) -> dict[str, Any] | None:
     """Keys that not all runs have the same value of."""
-    flats = [dict(flatten({key: own for key, own in run.config.items() if key not in IGNORED})) for run in runs]
+    flats = [dict(flatten({key: value for key, value in run.config.items() if key not in IGNORED})) for run in runs]
     rows = [[key, *(_value(flat[key]) if key in flat else "absent" for flat in flats)] for key in differing_keys(flats)]
     return table("Differences of configuration", ("key", *(run.path.name for run in runs)), rows)
 
@@ -68,34 +68,34 @@ def _verdicts(
 def _trust(runs: Sequence[RunDirectory]) -> dict[str, Any] | None:
     """The tiles of a single run's page, a row for each run."""
     stages = [main_stage(run) for run in runs]
-    tiles = [{each["label"]: each for each in make_tiles(stage)} if stage is not None else {} for stage in stages]
-    labels = list(dict.fromkeys(label for own in tiles for label in own))
+    tiles = [{tile["label"]: tile for tile in make_tiles(stage)} if stage is not None else {} for stage in stages]
+    labels = list(dict.fromkeys(label for page in tiles for label in page))
     rows = []
-    for run, own in zip(runs, tiles, strict=True):
-        cells = (f"{own[label]['value']} ({own[label]['note']})" if label in own else "" for label in labels)
+    for run, page in zip(runs, tiles, strict=True):
+        cells = (f"{page[label]['value']} ({page[label]['note']})" if label in page else "" for label in labels)
         rows.append([run.path.name, *cells])
     return table("May they be trusted?", ("run", *labels), rows)
 
 
 def _last_results(runs: Sequence[RunDirectory]) -> dict[str, list[EvalResult]]:
     """By play, the last evaluation of each run, of those that came as far as the one that came furthest."""
-    found: dict[str, list[EvalResult]] = {}
+    by_play: dict[str, list[EvalResult]] = {}
     ends = [(play, points[-1]) for run in runs for play, points in points_of(run).items()]
     for play in dict.fromkeys(play for play, _ in ends):
-        own = [point for name, point in ends if name == play]
-        furthest = max(point.of.step for point in own)
-        found[play] = [point.result for point in own if point.of.step == furthest]
-    return found
+        last_points = [point for name, point in ends if name == play]
+        furthest = max(point.of.step for point in last_points)
+        by_play[play] = [point.result for point in last_points if point.of.step == furthest]
+    return by_play
 
 
 def _settings(groups: Groups) -> dict[str, Any] | None:
     """The mean over seeds, where a setting has several."""
-    if all(len(each.runs) == 1 for each in groups):
+    if all(len(group.runs) == 1 for group in groups):
         return None
     rows = []
     for group in groups:
         for play, results in _last_results(group.runs).items():
-            value, spread = mean_and_spread([each.numbers[each.key].value for each in results])
+            value, spread = mean_and_spread([result.numbers[result.key].value for result in results])
             deviation = score(spread) if len(results) > 1 else "unknown"
             rows.append([group.label, play, len(results), score(value), deviation])
     columns = ("setting", "play", "seeds", "last evaluation, mean", "standard deviation")
@@ -106,30 +106,30 @@ def _tests(groups: Groups) -> dict[str, Any] | None:
     """Every setting against the first, on the tasks that both have played; seeds are averaged first."""
     rows = []
     first = _last_results(groups[0].runs)
-    for other in groups[1:]:
-        theirs = _last_results(other.runs)
+    for group in groups[1:]:
+        theirs = _last_results(group.runs)
         for play in (name for name in first if name in theirs):
-            found = pair_settings(theirs[play], first[play])
-            pair = f"{other.label} against {groups[0].label}"
-            if isinstance(found, Paired):
+            paired = pair_settings(theirs[play], first[play])
+            pair = f"{group.label} against {groups[0].label}"
+            if isinstance(paired, Paired):
                 remark = other_way(theirs[play], first[play])
-                moved = [f"{found.difference:+.3f}", f"{found.low:+.3f} to {found.high:+.3f}"]
-                rows.append([pair, play, found.tasks, *moved, found.test, p_value(found.p), remark])
+                moved = [f"{paired.difference:+.3f}", f"{paired.low:+.3f} to {paired.high:+.3f}"]
+                rows.append([pair, play, paired.tasks, *moved, paired.test, p_value(paired.p), remark])
             else:
-                rows.append([pair, play, None, "", "", "", "", found])
+                rows.append([pair, play, None, "", "", "", "", paired])
     columns = ("settings", "play", "tasks", "difference", "95 % interval", "test", "p", "remark")
     return table("Last evaluations on the same tasks", columns, rows)
 
 
 def few_seeds(groups: Groups) -> list[Advice]:
     """A difference of two runs may be that of two seeds."""
-    alone = [each for each in groups if len(each.runs) == 1]
+    alone = [group for group in groups if len(group.runs) == 1]
     if len(groups) < 2 or not alone:
         return []
-    what = "One seed each" if len(alone) == len(groups) else f"{plural(len(alone), 'setting')} with a single seed"
-    text = f"{what}: this difference may be chance. Run each setting with other seeds, and give all of them."
-    taken = [run.config.get("seed") for each in groups for run in each.runs]
-    free = next(seed for seed in itertools.count() if seed not in taken)
+    cause = "One seed each" if len(alone) == len(groups) else f"{plural(len(alone), 'setting')} with a single seed"
+    text = f"{cause}: this difference may be chance. Run each setting with other seeds, and give all of them."
+    used_seeds = [run.config.get("seed") for group in groups for run in group.runs]
+    free = next(seed for seed in itertools.count() if seed not in used_seeds)
     return [Advice(rule="seeds", level="wrong", text=text, key=f"seed={free}", numbers={"alone": float(len(alone))})]
 
 
@@ -142,17 +142,17 @@ def merge_seeds(charts: Mapping[str, Any], labels: Sequence[str]) -> dict[str, A
 
 
 def _merged(series: Sequence[Mapping[str, Any]], labels: Sequence[str]) -> list[dict[str, Any]]:
-    found: dict[tuple[Any, ...], list[Mapping[str, Any]]] = {}
-    for each in series:
-        found.setdefault((labels[each["run"]], each["label"], each["stage"], each["kind"]), []).append(each)
-    return [dict(own[0]) if len(own) == 1 else _mean_of(own) for own in found.values()]
+    by_line: dict[tuple[Any, ...], list[Mapping[str, Any]]] = {}
+    for line in series:
+        by_line.setdefault((labels[line["run"]], line["label"], line["stage"], line["kind"]), []).append(line)
+    return [dict(seeds[0]) if len(seeds) == 1 else _mean_of(seeds) for seeds in by_line.values()]
 
 
 def _mean_of(seeds: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """At each step over the seeds that have it."""
     values: dict[int, list[float]] = {}
-    for each in seeds:
-        for x, y in zip(each["x"], each["y"], strict=True):
+    for line in seeds:
+        for x, y in zip(line["x"], line["y"], strict=True):
             values.setdefault(x, []).extend([] if y is None else [y])
     xs = sorted(values)
     points = [mean_and_spread(values[x]) if values[x] else None for x in xs]

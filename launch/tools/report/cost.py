@@ -15,17 +15,17 @@ from launch.tools.report.words import number, total
 def hours_held(run: RunDirectory) -> float:
     """From the start of each attempt to its last row or event; of a run without times its own seconds."""
     times = run.rows.known("time")
-    starts = [each["time"] for each in run.attempts if type(each.get("time")) in (int, float)]
+    starts = [attempt["time"] for attempt in run.attempts if type(attempt.get("time")) in (int, float)]
     if not len(times) or not starts:
         seconds = run.rows.known("wall_s")
         return float(seconds.max()) / 3600 if len(seconds) else 0.0
-    noted = [each["time"] for each in run.events if type(each.get("time")) in (int, float) and each["time"] < 1e12]
+    noted = [event["time"] for event in run.events if type(event.get("time")) in (int, float) and event["time"] < 1e12]
     times = np.concatenate([times, np.array(noted, float)])
-    held = 0.0
+    total_s = 0.0
     for begin, end in zip(starts, [*starts[1:], float("inf")], strict=True):
-        own = times[(times >= begin) & (times < end)]
-        held += float(own.max()) - begin if len(own) else 0.0
-    return held / 3600
+        attempt_times = times[(times >= begin) & (times < end)]
+        total_s += float(attempt_times.max()) - begin if len(attempt_times) else 0.0
+    return total_s / 3600
 
 
 def make_cost(run: RunDirectory, price: float | None) -> dict[str, Any] | None:
@@ -35,12 +35,12 @@ def make_cost(run: RunDirectory, price: float | None) -> dict[str, Any] | None:
         return None
     rows: list[list[Any]] = [["hours", number(hours)]]
     with_gpus = holds_gpus(run) and gpus > 0
-    count, what = (gpus, "GPU") if with_gpus else (_cores(run), "core")
+    count, unit = (gpus, "GPU") if with_gpus else (_cores(run), "core")
     if count:
-        rows.append([f"{what}s held", number(count)])
-        rows.append([f"{what} hours", number(hours * count)])
+        rows.append([f"{unit}s held", number(count)])
+        rows.append([f"{unit} hours", number(hours * count)])
         if trained:
-            rows.append([f"{what} hours per 1,000 trained tokens", number(1000 * hours * count / trained)])
+            rows.append([f"{unit} hours per 1,000 trained tokens", number(1000 * hours * count / trained)])
     if price is not None and with_gpus:
         rows.append([f"cost, at {number(price)} for a GPU hour", f"{hours * gpus * price:,.2f}"])
         if trained:
@@ -51,4 +51,4 @@ def make_cost(run: RunDirectory, price: float | None) -> dict[str, Any] | None:
 
 
 def _cores(run: RunDirectory) -> int:
-    return sum(each["cores"] for each in nodes_of(run) if type(each.get("cores")) is int)
+    return sum(node["cores"] for node in nodes_of(run) if type(node.get("cores")) is int)

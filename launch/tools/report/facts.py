@@ -93,10 +93,10 @@ class Stage:
         pays_for = reward if isinstance(reward, Mapping) else {}
         for part, least in solving_parts(reward).items():
             key = by_name(name, f"reward/part/{part}") if name else f"reward/part/{part}"
-            column, known = self.rows.column(key), self.rows.known(key)
+            column, values = self.rows.column(key), self.rows.known(key)
             pays: Any = pays_for.get(part)
             unit = float(pays) if type(pays) in (int, float) and pays > 0 else 1.0
-            if len(known) and least == 0 and known.min() >= 0 and known.max() <= unit:
+            if len(values) and least == 0 and values.min() >= 0 and values.max() <= unit:
                 return column / unit
         return np.full(len(self.rows), np.nan)
 
@@ -122,16 +122,16 @@ def busy_share(rows: Rows) -> float | None:
 
 def all_stages(run: RunDirectory) -> list[Stage]:
     """Those that have taken a step, in the order of the recipe."""
-    kinds = {name: str(each.get("kind")) for name, each in zip(run.stages, run.config["stages"], strict=True)}
-    taken = [name for name in dict.fromkeys(run.rows.stage)]
-    order = [*(name for name in kinds if name in taken), *(name for name in taken if name not in kinds)]
+    kinds = {name: str(config.get("kind")) for name, config in zip(run.stages, run.config["stages"], strict=True)}
+    row_stages = [name for name in dict.fromkeys(run.rows.stage)]
+    order = [*(name for name in kinds if name in row_stages), *(name for name in row_stages if name not in kinds)]
     return [Stage(run, name, kinds.get(name, ""), run.rows.of_stage(name)) for name in order]
 
 
 def main_stage(run: RunDirectory) -> Stage | None:
     """The last rl stage that has taken a step, else the last stage that has."""
     stages = all_stages(run)
-    learned = [each for each in stages if each.kind == "rl"]
+    learned = [stage for stage in stages if stage.kind == "rl"]
     return (learned or stages)[-1] if stages else None
 
 
@@ -145,14 +145,14 @@ def holds_gpus(run: RunDirectory) -> bool:
 
 def nodes_of(run: RunDirectory) -> list[dict[str, Any]]:
     """Of the newest attempt."""
-    found = run.attempts[-1].get("nodes") if run.attempts else None
-    return [each for each in found if isinstance(each, dict)] if isinstance(found, list) else []
+    nodes = run.attempts[-1].get("nodes") if run.attempts else None
+    return [node for node in nodes if isinstance(node, dict)] if isinstance(nodes, list) else []
 
 
 def count_gpus(run: RunDirectory) -> int:
-    cards = [each.get("gpus") for each in nodes_of(run)]
-    counts = [each.get("count") for each in cards if isinstance(each, dict)]
-    return sum(each for each in counts if type(each) is int)
+    cards = [node.get("gpus") for node in nodes_of(run)]
+    counts = [card.get("count") for card in cards if isinstance(card, dict)]
+    return sum(count for count in counts if type(count) is int)
 
 
 def count_played(rows: Rows) -> float:
@@ -184,5 +184,5 @@ def count_episodes(episodes: Episodes | None, first: int, last: int, wrong_above
     if episodes is None or not len(episodes):
         return 0
     step, columns = episodes.columns["step"], episodes.columns
-    chosen = episodes.in_training & (step >= first) & (step <= last)
-    return int(np.count_nonzero(chosen & (columns["reward"] > wrong_above) & (columns["correct"] == 0)))
+    mask = episodes.in_training & (step >= first) & (step <= last)
+    return int(np.count_nonzero(mask & (columns["reward"] > wrong_above) & (columns["correct"] == 0)))

@@ -48,8 +48,8 @@ def reason(run: RunDirectory) -> str:
 
 
 def planned_steps(run: RunDirectory) -> int:
-    found = [each.get("steps") for each in run.config["stages"]]
-    return max(sum(each for each in found if type(each) is int), last_step(run))
+    steps = [stage.get("steps") for stage in run.config["stages"]]
+    return max(sum(count for count in steps if type(count) is int), last_step(run))
 
 
 def _experiment(run: RunDirectory) -> str:
@@ -57,15 +57,15 @@ def _experiment(run: RunDirectory) -> str:
     stage = main_stage(run)
     name = stage.name if stage is not None else None
     env, reward, seed = (run.setting(key, name) for key in ("env.name", "reward.name", "seed"))
-    named = {"": env, "reward ": reward, "seed ": seed}
-    return visible(", ".join(f"{what}{value}" for what, value in named.items() if value is not None))
+    values = {"": env, "reward ": reward, "seed ": seed}
+    return visible(", ".join(f"{prefix}{value}" for prefix, value in values.items() if value is not None))
 
 
 def _algorithms(run: RunDirectory) -> str:
     """Of the stages that train: sft, grpo."""
     names = []
-    for name, each in zip(run.stages, run.config["stages"], strict=True):
-        kind = str(each.get("kind"))
+    for name, config in zip(run.stages, run.config["stages"], strict=True):
+        kind = str(config.get("kind"))
         names.append(str(run.setting("algorithm.name", name) or kind) if kind == "rl" else kind)
     return ", ".join(dict.fromkeys(visible(name) for name in names))
 
@@ -90,8 +90,8 @@ def _machines(run: RunDirectory) -> str:
     on = f" on {nodes} nodes" if nodes > 1 else ""
     if not holds_gpus(run):
         return f"CPU{on}"
-    kinds = [each.get("gpus") for each in nodes_of(run)]
-    names = dict.fromkeys(visible(str(each.get("name"))) for each in kinds if isinstance(each, dict))
+    kinds = [node.get("gpus") for node in nodes_of(run)]
+    names = dict.fromkeys(visible(str(card.get("name"))) for card in kinds if isinstance(card, dict))
     return f"{cards} x {' and '.join(names)}{on}" if cards else f"GPUs{on}"
 
 

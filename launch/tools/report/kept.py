@@ -80,28 +80,28 @@ def choose(episodes: Listed, room: Room | None) -> Kept:
     if room is None or sizes.sum() <= room.most:
         return Kept(range(total), total, {"of runs that are here whole": total} if total else {})
     groups = _group(episodes.columns, sizes, paid_above(episodes))
-    taken = np.zeros(len(groups.size), bool)
+    is_kept = np.zeros(len(groups.size), bool)
     reasons: Counter[str] = Counter()
 
     def take(candidates: Iterable[int], reason: str, most: float) -> float:
         """Returns how much of the room is left."""
         for group in candidates:
-            if most < groups.size[group] or taken[group]:
+            if most < groups.size[group] or is_kept[group]:
                 continue
-            taken[group] = True
+            is_kept[group] = True
             reasons[reason] += int(groups.count[group])
             most -= groups.size[group]
         return most
 
-    left = room.most
+    remaining = room.most
     for reason, candidates in _candidates(groups).items():
         share = SHARES[reason] * room.most
-        left -= share - take(candidates, reason, share)
-    left = take(_evenly(groups, np.flatnonzero(groups.play == NONE)), SPREAD, left)
-    take(_evenly(groups, np.flatnonzero(~taken)), SPREAD, left)  # where training left room
-    if not taken.any() and room.most > 0:
+        remaining -= share - take(candidates, reason, share)
+    remaining = take(_spread_over_steps(groups, np.flatnonzero(groups.play == NONE)), SPREAD, remaining)
+    take(_spread_over_steps(groups, np.flatnonzero(~is_kept)), SPREAD, remaining)  # where training left room
+    if not is_kept.any() and room.most > 0:
         take([int(groups.size.argmin())], SPREAD, np.inf)
-    return Kept(np.flatnonzero(taken[groups.of_row]).tolist(), total, dict(reasons))
+    return Kept(np.flatnonzero(is_kept[groups.of_row]).tolist(), total, dict(reasons))
 
 
 def paid_above(episodes: Listed) -> float:
@@ -140,34 +140,34 @@ def _group(columns: Mapping[str, Column], sizes: Column, paid: float) -> _Groups
 def _candidates(groups: _Groups) -> dict[str, Sequence[int]]:
     """By reason, the groups in the order in which they are taken."""
     graded = np.flatnonzero((groups.highest >= groups.lowest) & (groups.play == NONE))
-    by_highest, by_lowest = (graded[np.argsort(own[graded], kind="stable")] for own in (-groups.highest, groups.lowest))
+    by_highest, by_lowest = (graded[np.argsort(key[graded], kind="stable")] for key in (-groups.highest, groups.lowest))
     return {
-        "evaluation": _evenly(groups, _last_plays(groups)),
-        "failure": _evenly(groups, np.flatnonzero(groups.failed)),
+        "evaluation": _spread_over_steps(groups, _last_plays(groups)),
+        "failure": _spread_over_steps(groups, np.flatnonzero(groups.failed)),
         "highest reward": by_highest.tolist(),
         "lowest reward": by_lowest.tolist(),
-        "paid but wrong": _evenly(groups, np.flatnonzero(groups.paid_but_wrong)),
+        "paid but wrong": _spread_over_steps(groups, np.flatnonzero(groups.paid_but_wrong)),
     }
 
 
 def _last_plays(groups: _Groups) -> Column:
     """Of each kind of decoding the evaluation after the most steps; of several there, the one that is last."""
-    found = []
+    last_groups = []
     for play in np.unique(groups.play[groups.play != NONE]):
-        own = np.flatnonzero(groups.play == play)
-        newest = own[groups.step[own] == groups.step[own].max()]
-        found.append(newest[groups.file[newest] == groups.file[newest].max()])
-    return np.concatenate(found) if found else np.zeros(0, np.int64)
+        of_play = np.flatnonzero(groups.play == play)
+        newest = of_play[groups.step[of_play] == groups.step[of_play].max()]
+        last_groups.append(newest[groups.file[newest] == groups.file[newest].max()])
+    return np.concatenate(last_groups) if last_groups else np.zeros(0, np.int64)
 
 
-def _evenly(groups: _Groups, chosen: Column) -> list[int]:
+def _spread_over_steps(groups: _Groups, candidates: Column) -> list[int]:
     """In an order of which every beginning is spread over all steps: one of each step, then a second of each, ..."""
-    steps, at, counts = np.unique(groups.step[chosen], return_inverse=True, return_counts=True)
+    steps, at, counts = np.unique(groups.step[candidates], return_inverse=True, return_counts=True)
     by_step = np.argsort(at, kind="stable")
     begins = np.repeat(np.cumsum(counts) - counts, counts)
-    turn = np.empty(len(chosen), np.int64)
-    turn[by_step] = np.arange(len(chosen)) - begins
-    order: list[int] = chosen[np.lexsort((bisection_order(len(steps))[at], turn))].tolist()
+    turn = np.empty(len(candidates), np.int64)
+    turn[by_step] = np.arange(len(candidates)) - begins
+    order: list[int] = candidates[np.lexsort((bisection_order(len(steps))[at], turn))].tolist()
     return order
 
 
@@ -179,11 +179,11 @@ def bisection_order(count: int) -> Column:
     return np.argsort(np.argsort(mirrored, kind="stable"), kind="stable")
 
 
-def read_room(given: str) -> Room | None:
+def read_room(text: str) -> Room | None:
     """None: for all of them."""
-    if given in ("all", "none"):
-        return None if given == "all" else Room(0)
-    number, is_size = given.removesuffix("MB"), given.endswith("MB")
+    if text in ("all", "none"):
+        return None if text == "all" else Room(0)
+    number, is_size = text.removesuffix("MB"), text.endswith("MB")
     if not number.isdigit():
-        raise BadInput(key="--trajectories", found=given, expected="a number, a size such as 20MB, all or none")
+        raise BadInput(key="--trajectories", found=text, expected="a number, a size such as 20MB, all or none")
     return Room(int(number) * 1e6, in_bytes=True) if is_size else Room(int(number))

@@ -39,8 +39,8 @@ class Reading:
         if name == "pieces":
             return dump(token_texts(self.pack.runs))
         number = name.removeprefix("block-")
-        known = number.isascii() and number.isdigit() and len(number) < 8 and int(number) < len(self.pack.blocks)
-        return "\n".join(self.pack.lines(int(number))) if known else None
+        exists = number.isascii() and number.isdigit() and len(number) < 8 and int(number) < len(self.pack.blocks)
+        return "\n".join(self.pack.lines(int(number))) if exists else None
 
 
 class LiveRuns:
@@ -57,7 +57,7 @@ class LiveRuns:
     def is_running(self) -> bool:
         return any(map(is_locked, self._folders))
 
-    def newest(self, show: Show = lambda what, done, total: None) -> Reading:
+    def newest(self, show: Show = lambda name, done, total: None) -> Reading:
         """Of what the files say now, or of a moment ago. show: hears how far reading is.
 
         Raises BadInput for what is no run directory any more.
@@ -87,10 +87,10 @@ class LiveRuns:
         return reading
 
     def _revision(self) -> str:
-        """Another one whenever a file was written, also if it then has the same size."""
-        seen = [[str(path), *_stamp(path)] for folder in self._folders for path in _files(folder)]
-        seen.append([is_locked(folder) for folder in self._folders])
-        return hashlib.sha256(json.dumps(seen).encode()).hexdigest()[:16]
+        """A digest of sizes and times of all files, which changes whenever one of them is written."""
+        stamps = [[str(path), *_stamp(path)] for folder in self._folders for path in _files(folder)]
+        stamps.append([is_locked(folder) for folder in self._folders])
+        return hashlib.sha256(json.dumps(stamps).encode()).hexdigest()[:16]
 
 
 def _files(folder: Path) -> Iterator[Path]:
@@ -101,7 +101,7 @@ def _files(folder: Path) -> Iterator[Path]:
 
 def _stamp(path: Path) -> tuple[int, int]:
     try:
-        found = path.stat()
+        stat = path.stat()
     except OSError:
         return 0, 0
-    return found.st_size, found.st_mtime_ns
+    return stat.st_size, stat.st_mtime_ns

@@ -45,32 +45,32 @@ def average_changes(changes: Sequence[float]) -> MeanChange:
 
 def judge_settings(groups: Sequence[SeedGroup[RunDirectory]]) -> list[dict[str, Any]]:
     """A verdict for each setting with several seeds of which a play can be compared in all."""
-    return [found for group in groups if (found := _judge(group)) is not None]
+    return [verdict for group in groups if (verdict := _judge(group)) is not None]
 
 
 def _judge(group: SeedGroup[RunDirectory]) -> dict[str, Any] | None:
     ends = [_changes(run) for run in group.runs]
-    plays = [play for play in ends[0] if len(ends) > 1 and all(play in own for own in ends)]
+    plays = [play for play in ends[0] if len(ends) > 1 and all(play in changes for changes in ends)]
     if not plays:
         return None
-    found = {play: average_changes([own[play] for own in ends]) for play in plays}
-    worse, better = ([play for play in plays if found[play].direction == way] for way in (-1, 1))
+    averages = {play: average_changes([changes[play] for changes in ends]) for play in plays}
+    worse, better = ([play for play in plays if averages[play].direction == way] for way in (-1, 1))
     level: Level = "bad" if worse else "good" if better else "flat"
-    shown = {"bad": worse, "good": better, "flat": plays}[level]
+    decisive = {"bad": worse, "good": better, "flat": plays}[level]
     begin = {"good": "It learned", "bad": "It got worse", "flat": "No change can be shown"}[level]
-    which = "" if len(shown) == len(plays) else f" ({', '.join(shown)})"
-    moved = [f"{play} {each.mean:+.2f} [{each.low:+.2f}, {each.high:+.2f}]" for play, each in found.items()]
+    names = "" if len(decisive) == len(plays) else f" ({', '.join(decisive)})"
+    moved = [f"{play} {change.mean:+.2f} [{change.low:+.2f}, {change.high:+.2f}]" for play, change in averages.items()]
     text = (
-        f"{begin} over {plural(len(ends), 'seed')}{which}. Mean change of held-out results: {'; '.join(moved[:PLAYS])}."
+        f"{begin} over {plural(len(ends), 'seed')}{names}. Mean change of held-out results: {'; '.join(moved[:PLAYS])}."
     )
-    own = {play: _json(each) for play, each in found.items()}
-    return {"label": visible(group.label), "level": level, "text": text, "plays": own}
+    by_play = {play: _json(change) for play, change in averages.items()}
+    return {"label": visible(group.label), "level": level, "text": text, "plays": by_play}
 
 
 def _changes(run: RunDirectory) -> Mapping[str, float]:
     """By play, from the first evaluation to the last one of the same prompts."""
     ends = {play: compare_ends(points) for play, points in points_of(run).items()}
-    return {play: own[1].value - own[0].value for play, own in ends.items() if own is not None}
+    return {play: pair[1].value - pair[0].value for play, pair in ends.items() if pair is not None}
 
 
 def _json(change: MeanChange) -> dict[str, float]:

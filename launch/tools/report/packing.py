@@ -68,15 +68,15 @@ class Pack:
     def index(self) -> dict[str, Any]:
         """Columns of all rows, and where the blocks begin."""
         columns: dict[str, list[Any]] = {"run": []}
-        for run, (episodes, kept) in enumerate(zip(self.runs, self.kept, strict=True)):
-            columns["run"] += [run] * len(kept.rows)
-            for name, values in _columns(episodes, kept.rows):
+        for run, (episodes, pick) in enumerate(zip(self.runs, self.kept, strict=True)):
+            columns["run"] += [run] * len(pick.rows)
+            for name, values in _columns(episodes, pick.rows):
                 columns.setdefault(name, []).extend(values)
-        reasons = sum((Counter(each.reasons) for each in self.kept), Counter())
+        reasons = sum((Counter(pick.reasons) for pick in self.kept), Counter())
         sizes = [len(block.rows) for block in self.blocks]
         return {
             "count": sum(sizes),
-            "total": sum(each.total for each in self.kept),
+            "total": sum(pick.total for pick in self.kept),
             "reasons": list(reasons.items()),
             "paid": min(map(paid_above, self.runs), default=0.0),
             "starts": np.cumsum([0, *sizes])[:-1].tolist(),
@@ -86,30 +86,30 @@ class Pack:
 
 def make_pack(runs: Sequence[Episodes], room: Room | None) -> Pack:
     """room: for the trajectories of all runs together, None for all."""
-    sizes = [float(room.sizes(each).sum()) for each in runs] if room is not None else []
-    rooms = [None] * len(runs) if room is None else [replace(room, most=own) for own in shares(sizes, room.most)]
-    kept = [choose(each, own) for each, own in zip(runs, rooms, strict=True)]
-    return Pack(runs, kept, [block for run, own in enumerate(kept) for block in _cut(run, runs[run], own.rows)])
+    sizes = [float(room.sizes(episodes).sum()) for episodes in runs] if room is not None else []
+    rooms = [None] * len(runs) if room is None else [replace(room, most=share) for share in shares(sizes, room.most)]
+    picks = [choose(episodes, run_room) for episodes, run_room in zip(runs, rooms, strict=True)]
+    return Pack(runs, picks, [block for run, pick in enumerate(picks) for block in _cut(run, runs[run], pick.rows)])
 
 
 def shares(sizes: Sequence[float], room: float) -> list[float]:
     """How much of it each run gets: the small ones what they take, and the others the same."""
-    found, left = dict.fromkeys(range(len(sizes)), 0.0), room
-    for done, run in enumerate(sorted(found, key=sizes.__getitem__)):
-        found[run] = min(sizes[run], left / (len(sizes) - done))
-        left -= found[run]
-    return list(found.values())
+    by_run, remaining = dict.fromkeys(range(len(sizes)), 0.0), room
+    for served, run in enumerate(sorted(by_run, key=sizes.__getitem__)):
+        by_run[run] = min(sizes[run], remaining / (len(sizes) - served))
+        remaining -= by_run[run]
+    return list(by_run.values())
 
 
-def _match(rows: Sequence[int], found: Iterator[tuple[int, bytes]]) -> Iterator[str]:
+def _match(rows: Sequence[int], lines: Iterator[tuple[int, bytes]]) -> Iterator[str]:
     """A line for each row, of which some may not have been found. Both in ascending order."""
-    ahead = next(found, None)
+    ahead = next(lines, None)
     for row in rows:
         if ahead is None or ahead[0] != row:
             yield json.dumps({"unreadable": "its file has changed, or cannot be read"})
         else:
             yield clean_line(ahead[1])
-            ahead = next(found, None)
+            ahead = next(lines, None)
 
 
 def _cut(run: int, episodes: Episodes, rows: Sequence[int]) -> Iterator[Block]:
@@ -131,8 +131,8 @@ def _columns(episodes: Episodes, rows: Sequence[int]) -> Iterator[tuple[str, lis
     for name in FLAGS:
         yield name, [None if value == NONE else value for value in episodes.columns[name][at].tolist()]
     for name in WHOLE:
-        known = episodes.columns[name][at]
-        yield name, [None if value == NONE else value for value in known.tolist()]
+        values = episodes.columns[name][at]
+        yield name, [None if value == NONE else value for value in values.tolist()]
     for name in REAL:
         yield name, [round(value, 6) if math.isfinite(value) else None for value in episodes.columns[name][at].tolist()]
 
@@ -170,20 +170,20 @@ def _finite(value: Any) -> Any:
     if isinstance(value, float) and not math.isfinite(value):
         return str(value)
     if isinstance(value, Mapping):
-        return {name: _finite(own) for name, own in value.items()}
+        return {name: _finite(child) for name, child in value.items()}
     if isinstance(value, list | tuple):
-        return [_finite(own) for own in value]
+        return [_finite(child) for child in value]
     return value
 
 
 def tokens_in(lines: Iterable[str]) -> set[int]:
     """The ids of the tokens that lines of trajectories name."""
-    found: set[int] = set()
+    token_ids: set[int] = set()
     for line in lines:
         turns = json.loads(line).get("token_ids")
         for turn in turns if isinstance(turns, list) else ():
-            found.update(token for token in (turn if isinstance(turn, list) else ()) if type(token) is int)
-    return found
+            token_ids.update(token for token in (turn if isinstance(turn, list) else ()) if type(token) is int)
+    return token_ids
 
 
 def compress(text: str) -> bytes:

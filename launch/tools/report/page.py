@@ -56,14 +56,14 @@ def _shown(value: Any) -> Any:
 
 @cache
 def environment() -> Environment:
-    found = Environment(
+    templates = Environment(
         loader=_Static(), autoescape=True, undefined=StrictUndefined, finalize=_shown, keep_trailing_newline=True
     )
-    found.filters.update(
+    templates.filters.update(
         first_sentence=first_sentence, own_link=own_link, numeric_columns=numeric_columns, links_by_row=links_by_row
     )
-    found.filters["brief"] = brief
-    return found
+    templates.filters["brief"] = brief
+    return templates
 
 
 def first_sentence(text: str) -> tuple[str, str]:
@@ -118,7 +118,7 @@ def page_parts(
     report: Mapping[str, Any], data: Iterable[tuple[str, Packed]], *, live: str = "", connect: bool = False
 ) -> Iterator[str]:
     """data: by name what scripts decode. live: the revision of what is shown, where the page is served."""
-    own = {"charts": report.get("charts") or {}, "runs": report["runs"], "time": report.get("time"), "live": live}
+    state = {"charts": report.get("charts") or {}, "runs": report["runs"], "time": report.get("time"), "live": live}
     return (
         environment()
         .get_template("page.html")
@@ -127,7 +127,7 @@ def page_parts(
             policy=Packed(policy(connect)),
             scripts=SCRIPTS,
             styles=STYLES,
-            charts=Packed(embed(dump(own))),
+            charts=Packed(embed(dump(state))),
             data=data,
         )
     )
@@ -148,7 +148,7 @@ def token_texts(runs: Sequence[Episodes], tokens: Collection[int] | None = None)
 
     Of several runs with the first's tokenizer: runs that are compared have one model.
     """
-    path = next((found for each in runs if (found := find_tokenizer(each.folder.parent))), None)
+    path = next((file for run in runs if (file := find_tokenizer(run.folder.parent))), None)
     if path is None:
         return "no tokenizer.json was found in model/ or in a checkpoint's hf/: the texts of single tokens are unknown"
     try:

@@ -17,8 +17,8 @@ BYTE = re.compile(r"<0x([0-9A-Fa-f]{2})>")
 def _bytes_of_letters() -> Mapping[str, int]:
     """The letter that byte-level tokenizers write for each byte: printable ones for themselves, others from 256 on."""
     plain = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
-    others = [byte for byte in range(256) if byte not in plain]
-    return {chr(byte): byte for byte in plain} | {chr(256 + at): byte for at, byte in enumerate(others)}
+    unprintable = [byte for byte in range(256) if byte not in plain]
+    return {chr(byte): byte for byte in plain} | {chr(256 + at): byte for at, byte in enumerate(unprintable)}
 
 
 class Pieces:
@@ -44,15 +44,15 @@ class Pieces:
             return None
         if self._byte_level:
             letters = _bytes_of_letters()
-            return b"".join(bytes([letters[each]]) if each in letters else each.encode() for each in text)
-        if found := BYTE.fullmatch(text):
-            return bytes([int(found[1], 16)])
+            return b"".join(bytes([letters[letter]]) if letter in letters else letter.encode() for letter in text)
+        if match := BYTE.fullmatch(text):
+            return bytes([int(match[1], 16)])
         return text.replace("\u2581", " ").encode("utf-8", "replace")
 
     def table(self, tokens: Iterable[int]) -> list[list[Any]]:
         """[[ids], [texts]]: each byte of a text is the letter with its number."""
-        known = [(token, piece) for token in sorted(set(tokens)) if (piece := self.piece(token)) is not None]
-        return [[token for token, _ in known], [piece.decode("latin-1") for _, piece in known]]
+        pairs = [(token, piece) for token in sorted(set(tokens)) if (piece := self.piece(token)) is not None]
+        return [[token for token, _ in pairs], [piece.decode("latin-1") for _, piece in pairs]]
 
 
 def _added(tokenizer: Any) -> dict[int, Any]:

@@ -29,26 +29,26 @@ PARTS = ("restart", "checkpoint")  # kinds of marks that name a part of the run
 
 def redact(report: dict[str, Any]) -> dict[str, Any]:
     """Keys without their values, no command, no machine, no data, no text of a task or an event."""
-    tables = {name: each for name, each in report["tables"].items() if name not in TABLES}
+    tables = {name: table for name, table in report["tables"].items() if name not in TABLES}
     if "incidents" in tables:
-        shown = [name not in ("who", "line") for name in tables["incidents"]["columns"]]
+        mask = [name not in ("who", "line") for name in tables["incidents"]["columns"]]
         rows = [
-            [own if keep else "" for own, keep in zip(row, shown, strict=True)] for row in tables["incidents"]["rows"]
+            [cell if keep else "" for cell, keep in zip(row, mask, strict=True)] for row in tables["incidents"]["rows"]
         ]
         tables["incidents"] = {**tables["incidents"], "rows": rows}
-    kept: dict[str, Any] = {
+    redacted: dict[str, Any] = {
         **report,
-        "runs": [_without_reason(each) for each in report["runs"]],
-        "advice": [_without_error(each) for each in report["advice"]],
+        "runs": [_without_reason(run) for run in report["runs"]],
+        "advice": [_without_error(entry) for entry in report["advice"]],
         "tables": tables,
         "config": {"differs": [], "text": "left out (--redact)"},
-        "events": [{key: own for key, own in each.items() if key in EVENT} for each in report["events"]],
-        "charts": {name: _without_parts(each) for name, each in report["charts"].items()},
+        "events": [{key: value for key, value in event.items() if key in EVENT} for event in report["events"]],
+        "charts": {name: _without_parts(chart) for name, chart in report["charts"].items()},
         "sections": [
-            {**each, "tables": [name for name in each["tables"] if name in tables]} for each in report["sections"]
+            {**block, "tables": [name for name in block["tables"] if name in tables]} for block in report["sections"]
         ],
     }
-    without: dict[str, Any] = _without_paths(kept)
+    without: dict[str, Any] = _without_paths(redacted)
     return without
 
 
@@ -59,7 +59,7 @@ def _without_reason(run: dict[str, Any]) -> dict[str, Any]:
 
 
 def _without_parts(chart: dict[str, Any]) -> dict[str, Any]:
-    marks = [{**each, "label": each["kind"]} if each["kind"] in PARTS else each for each in chart["marks"]]
+    marks = [{**mark, "label": mark["kind"]} if mark["kind"] in PARTS else mark for mark in chart["marks"]]
     return {**chart, "marks": marks}
 
 
@@ -72,16 +72,16 @@ def _without_error(advice: dict[str, Any]) -> dict[str, Any]:
     return {**advice, "text": text.partition(": ")[0] + "." if advice["rule"] == QUOTING[0] else text}
 
 
-def _without_path(found: re.Match[str]) -> str:
-    return found[0] if meaning_of(found[0].rstrip(".:)")) else HIDDEN
+def _without_path(match: re.Match[str]) -> str:
+    return match[0] if meaning_of(match[0].rstrip(".:)")) else HIDDEN
 
 
-def _without_address(found: re.Match[str]) -> str:
+def _without_address(match: re.Match[str]) -> str:
     """0:01:09 is none."""
     try:
-        ipaddress.IPv6Address(found[0].rstrip("."))
+        ipaddress.IPv6Address(match[0].rstrip("."))
     except ValueError:
-        return found[0]
+        return match[0]
     return HIDDEN
 
 
@@ -92,5 +92,5 @@ def _without_paths(value: Any) -> Any:
             return value
         return ADDRESS_6.sub(_without_address, ADDRESS.sub(HIDDEN, PATH.sub(_without_path, value)))
     if isinstance(value, dict):
-        return {key: _without_paths(own) for key, own in value.items()}
-    return [_without_paths(own) for own in value] if isinstance(value, list) else value
+        return {key: _without_paths(child) for key, child in value.items()}
+    return [_without_paths(child) for child in value] if isinstance(value, list) else value

@@ -34,7 +34,7 @@ def ended_early(run: Situation) -> Advice | None:
         (path for path in (run.run.path / "checkpoints").glob("step-*") if FOLDER.fullmatch(path.name)), key=step_of
     )
     origin = checkpoints[-1].name if checkpoints else "the beginning"
-    what = (
+    cause = (
         f"The run failed after step {step}: {reason(run.run)}"
         if state == "failed"
         else (f"The process was killed after step {step}, and left no summary")
@@ -42,7 +42,7 @@ def ended_early(run: Situation) -> Advice | None:
     return Advice(
         rule="ended_early",
         level="broken",
-        text=f"{what}. The same command continues it from {origin}.",
+        text=f"{cause}. The same command continues it from {origin}.",
         key=_command(run.run),
         label="events",
         href="#events",
@@ -57,15 +57,15 @@ def _command(run: RunDirectory) -> str | None:
 
 
 def health(run: Situation) -> Iterator[Advice]:
-    """Findings of the run's own, unchanged; of a run without a summary what its events and its log had."""
-    for each in sorted(findings_of(run.run), key=lambda own: own.get("what") != WORSE):
-        what, of = str(each.get("what")), each.get("of")
-        says = visible(str(each.get("says")))[:LONGEST]
-        first, last = (each.get(key) if type(each.get(key)) is int else 0 for key in ("first_step", "last_step"))
-        begin = f"in {each.get('steps')} of {of} steps of stage {visible(str(each.get('stage')))}, from step {first}: "
-        level: Level = "broken" if what in BROKEN else "slow" if what in SLOW else "wrong"
+    """The health findings in the run's summary, unchanged; without any, the health events of its log."""
+    for row in sorted(findings_of(run.run), key=lambda row: row.get("what") != WORSE):
+        kind, of = str(row.get("what")), row.get("of")
+        says = visible(str(row.get("says")))[:LONGEST]
+        first, last = (row.get(key) if type(row.get(key)) is int else 0 for key in ("first_step", "last_step"))
+        begin = f"in {row.get('steps')} of {of} steps of stage {visible(str(row.get('stage')))}, from step {first}: "
+        level: Level = "broken" if kind in BROKEN else "slow" if kind in SLOW else "wrong"
         yield Advice(
-            rule=f"health: {what}",
+            rule=f"health: {kind}",
             level=level,
             text=(begin if of else "") + says,
             label=f"steps {first} to {last}" if of else "",
@@ -152,20 +152,20 @@ def cut(run: Situation) -> Advice | None:
             f"{share(limits[1])} of the episodes are cut off by a token limit, {share(limits[0])} at first, and {fell}"
         )
     keys = ("rollout.max_turn_tokens", "rollout.max_response_tokens", "engine.max_model_len")
-    given = {key: value for key in keys if type(value := run.stage.setting(key)) is int}
-    named = " or ".join(f"{key}={value}" for key, value in given.items())
+    settings = {key: value for key in keys if type(value := run.stage.setting(key)) is int}
+    options = " or ".join(f"{key}={value}" for key, value in settings.items())
     longest = run.stage.last.known("episode/tokens_max")
-    reached = [key for key, value in given.items() if len(longest) and longest.max() >= value]
+    reached = [key for key, value in settings.items() if len(longest) and longest.max() >= value]
     if (mean(run.stage.last.known("episode/turns")) or 1) > 1:  # the tokens of several messages
         reached = [key for key in reached if key != keys[0]]
         first = next(iter(reached), None)
     else:
-        first = next(iter(reached or given), None)
+        first = next(iter(reached or settings), None)
     return Advice(
         rule="cut",
         level="wrong",
-        text=f"{text}: raise {named}.",
-        key=f"{first}={2 * given[first]}" if first is not None else None,
+        text=f"{text}: raise {options}.",
+        key=f"{first}={2 * settings[first]}" if first is not None else None,
         label="episodes that were cut off",
         href="#t?truncated=1&play=none",
         steps=(int(run.stage.rows.step[0]), int(run.stage.rows.step[-1])),
@@ -175,10 +175,10 @@ def cut(run: Situation) -> Advice | None:
 
 def depth(run: Situation) -> Advice | None:
     """Engine and learner part ways in long contexts."""
-    found = depths_of(run.stage)
-    if len(found) < 2:
+    depths = depths_of(run.stage)
+    if len(depths) < 2:
         return None
-    (near, first), (far, last) = found[0], found[-1]
+    (near, first), (far, last) = depths[0], depths[-1]
     if last < levels.GREW * first or last < levels.LEAST_GAP:
         return None
     lifted = run.stage.setting("model.fp32_head") is True
@@ -200,8 +200,8 @@ def depth(run: Situation) -> Advice | None:
 
 def depths_of(stage: Stage) -> list[tuple[str, float]]:
     """The mean gap of the last steps by the number of tokens before, the shortest contexts first."""
-    known = {key: mean(stage.last.known(key)) for key in stage.rows.columns if key.startswith(DEPTH)}
-    return sort_depths({key: gap for key, gap in known.items() if gap is not None})
+    gaps = {key: mean(stage.last.known(key)) for key in stage.rows.columns if key.startswith(DEPTH)}
+    return sort_depths({key: gap for key, gap in gaps.items() if gap is not None})
 
 
 def unproven(run: Situation) -> Advice | None:
@@ -272,10 +272,10 @@ def _increase(stage: Stage, tool: str, name: str) -> float:
     It begins at the count before the stage, and a row without one adds nothing.
     """
     rows = stage.run.rows
-    calls, counts = (rows.column(f"tool/{tool}/{each}") for each in ("calls", name))
-    known = ~np.isnan(calls) & ~np.isnan(counts)
-    inside = np.array([each == stage.name for each in rows.stage], bool)[known]
-    calls, counts = calls[known], counts[known]
+    calls, counts = (rows.column(f"tool/{tool}/{metric}") for metric in ("calls", name))
+    valid = ~np.isnan(calls) & ~np.isnan(counts)
+    inside = np.array([label == stage.name for label in rows.stage], bool)[valid]
+    calls, counts = calls[valid], counts[valid]
     began_again = np.diff(calls, prepend=0.0) < 0
     return total(np.where(inside & ~began_again, np.diff(counts, prepend=0.0), 0.0))
 

@@ -28,23 +28,23 @@ SMALL = 0.01  # share of the whole below which a phase is part of the rest
 def phases_of(rows: Rows) -> dict[str, float]:
     """Seconds by phase, the most first; they add up to those of the steps."""
     keys = [key for key in rows.columns if key.startswith("time/") and key != STEP and not key.startswith(INSIDE)]
-    found = {key.removeprefix("time/"): total(rows.known(key)) for key in keys}
-    return dict(sorted(found.items(), key=lambda item: -item[1]))
+    phases = {key.removeprefix("time/"): total(rows.known(key)) for key in keys}
+    return dict(sorted(phases.items(), key=lambda item: -item[1]))
 
 
 def account(stage: Stage) -> dict[str, Any]:
     """{"stage", "total_s", "parts": [{"label", "seconds", "share"}]}: shares add up to 1."""
-    whole, phases = total(stage.rows.known(STEP)), phases_of(stage.rows)
-    shown = {name: seconds for name, seconds in phases.items() if seconds >= SMALL * whole and name != "other"}
-    rest = whole - sum(shown.values())
-    if rest > 1e-6 * whole:
-        shown["rest"] = rest
+    total_s, phases = total(stage.rows.known(STEP)), phases_of(stage.rows)
+    by_phase = {name: seconds for name, seconds in phases.items() if seconds >= SMALL * total_s and name != "other"}
+    rest_s = total_s - sum(by_phase.values())
+    if rest_s > 1e-6 * total_s:
+        by_phase["rest"] = rest_s
     parts = [
-        {"label": label_of(name), "seconds": round(seconds, 3), "share": round(seconds / whole, 4)}
-        for name, seconds in shown.items()
-        if whole > 0
+        {"label": label_of(name), "seconds": round(seconds, 3), "share": round(seconds / total_s, 4)}
+        for name, seconds in by_phase.items()
+        if total_s > 0
     ]
-    return {"stage": stage.name, "total_s": round(whole, 1), "parts": parts}
+    return {"stage": stage.name, "total_s": round(total_s, 1), "parts": parts}
 
 
 def label_of(phase: str) -> str:

@@ -55,8 +55,8 @@ def make_server(runs: LiveRuns, port: int, token: str) -> HttpService:
 def answer(runs: LiveRuns, token: str, request: Request) -> Response:
     """In a thread: a large run takes a while to read."""
     path = str(request.scope["path"]).split("/")  # `request.url` would be made of the Host header
-    known = len(path) > 2 and secrets.compare_digest(path[1].encode(), token.encode())
-    if not known or request.method != "GET" or not is_from_here(request) or ".." in path:
+    authorized = len(path) > 2 and secrets.compare_digest(path[1].encode(), token.encode())
+    if not authorized or request.method != "GET" or not is_from_here(request) or ".." in path:
         return PlainTextResponse(REFUSED, 403, HEADERS)
     try:
         return _answer(runs, path[2:])
@@ -66,8 +66,8 @@ def answer(runs: LiveRuns, token: str, request: Request) -> Response:
 
 def is_from_here(request: Request) -> bool:
     hosts, origins = request.headers.getlist("host"), request.headers.getlist("origin")
-    named = [host.rpartition(":")[0] if ":" in host else host for host in hosts]
-    return len(named) == 1 and named[0] in HOSTS and all(each == f"http://{hosts[0]}" for each in origins)
+    names = [host.rpartition(":")[0] if ":" in host else host for host in hosts]
+    return len(names) == 1 and names[0] in HOSTS and all(origin == f"http://{hosts[0]}" for origin in origins)
 
 
 def _answer(runs: LiveRuns, path: list[str]) -> Response:

@@ -44,32 +44,32 @@ def split_of(stage: Stage) -> Split | None:
     )
     step, update = mean(stage.rows.known("time/step")), mean(stage.rows.known("time/update"))
     busy, waits = stage.engine_busy, stage.learner_waits
-    if not all(type(each) is int and each > 0 for each in (workers, parallel, ranks)):
+    if not all(type(count) is int and count > 0 for count in (workers, parallel, ranks)):
         return None
     if step is None or update is None or busy is None or waits is None:
         return None
-    rest = max(0.0, step * (1 - waits) - update)
-    return Split(workers=workers, parallel=parallel, ranks=ranks, update_s=update, engines_s=busy * step, rest_s=rest)
+    rest_s = max(0.0, step * (1 - waits) - update)
+    return Split(workers=workers, parallel=parallel, ranks=ranks, update_s=update, engines_s=busy * step, rest_s=rest_s)
 
 
 def list_divisions(now: Split) -> list[tuple[int, int, float]]:
     """(workers, ranks, seconds of a step) of the same GPUs, the fastest first, if each side's work is divided evenly
     among its own and nothing waits for the last episode."""
-    found = []
+    divisions = []
     for workers in range(1, (now.gpus - 1) // now.parallel + 1):
         ranks = now.gpus - workers * now.parallel
         learner, engines = now.update_s * now.ranks / ranks, now.engines_s * now.workers / workers
-        found.append((max(learner + now.rest_s, engines), abs(workers - now.workers), workers, ranks))
-    return [(workers, ranks, seconds) for seconds, _, workers, ranks in sorted(found)]
+        divisions.append((max(learner + now.rest_s, engines), abs(workers - now.workers), workers, ranks))
+    return [(workers, ranks, seconds) for seconds, _, workers, ranks in sorted(divisions)]
 
 
-def simulate_divisions(now: Split, given: Calibration) -> tuple[int, int, float]:
+def simulate_divisions(now: Split, calibration: Calibration) -> tuple[int, int, float]:
     """The fastest of the likely ones, with the speeds and the lengths of the run itself."""
-    found = []
+    divisions = []
     for workers, ranks, _ in list_divisions(now)[:LIKELY]:
-        seconds = predict(given, workers=workers, ranks=ranks).seconds
-        found.append((seconds, abs(workers - now.workers), workers, ranks))
-    seconds, _, workers, ranks = min(found)
+        seconds = predict(calibration, workers=workers, ranks=ranks).seconds
+        divisions.append((seconds, abs(workers - now.workers), workers, ranks))
+    seconds, _, workers, ranks = min(divisions)
     return workers, ranks, seconds
 
 
@@ -93,8 +93,8 @@ def _fixed_of(run: RunDirectory) -> float:
     return CPU_FIXED
 
 
-def _number(found: object) -> float:
-    return float(found) if isinstance(found, int | float) else 0.0
+def _number(value: object) -> float:
+    return float(value) if isinstance(value, int | float) else 0.0
 
 
 def move_gpus(run: Situation) -> Advice | None:
@@ -106,14 +106,14 @@ def move_gpus(run: Situation) -> Advice | None:
     split = split_of(stage) if starved or idle else None
     if split is None:
         return None
-    given = calibration_of(run)
-    workers, ranks, seconds = list_divisions(split)[0] if given is None else simulate_divisions(split, given)
+    speeds = calibration_of(run)
+    workers, ranks, seconds = list_divisions(split)[0] if speeds is None else simulate_divisions(split, speeds)
     if (workers > split.workers) != starved or workers == split.workers:
         return None
     how = (
-        "if both sides scale with their GPUs" if given is None else "in a simulation with the run's lengths and speeds"
+        "if both sides scale with their GPUs" if speeds is None else "in a simulation with the run's lengths and speeds"
     )
-    what = (
+    cause = (
         f"The learner waits {share(waits)} of the time for rollouts and the engines are {share(busy)} busy: "
         "move GPUs to the engines"
         if starved
@@ -121,13 +121,13 @@ def move_gpus(run: Situation) -> Advice | None:
         "move GPUs to the learner"
     )
     least = stage.setting("rollout.min_workers")
-    needed = fewer_needed(workers, least) if type(least) is int else []
+    extra_keys = fewer_needed(workers, least) if type(least) is int else []
     step = mean(stage.rows.known("time/step")) or 0.0
     return Advice(
         rule="move_gpus",
         level="slow",
-        text=f"{what}. A step takes {number(step)} s; {number(seconds)} s {how}.",
-        key=" ".join([f"rollout.workers={workers}", f"learner.ranks={ranks}", *needed]),
+        text=f"{cause}. A step takes {number(step)} s; {number(seconds)} s {how}.",
+        key=" ".join([f"rollout.workers={workers}", f"learner.ranks={ranks}", *extra_keys]),
         label="busy shares",
         href="#chart/busy",
         steps=_all_steps(stage),
@@ -166,10 +166,10 @@ def tail_of(run: Situation) -> float | None:
         return None
     ratios = []
     for step in run.stage.last.step:
-        own = episodes.columns["seconds"][episodes.in_training & (episodes.columns["step"] == step)]
-        own = own[np.isfinite(own)]
-        if len(own) and np.median(own) > 0:
-            ratios.append(float(own.max() / np.median(own)))
+        seconds = episodes.columns["seconds"][episodes.in_training & (episodes.columns["step"] == step)]
+        seconds = seconds[np.isfinite(seconds)]
+        if len(seconds) and np.median(seconds) > 0:
+            ratios.append(float(seconds.max() / np.median(seconds)))
     return mean(ratios)
 
 
@@ -177,10 +177,10 @@ def slow_tools(run: Situation) -> Advice | None:
     """Episodes spend their time in tools."""
     rows = run.stage.last
     spent = {name: total(rows.known(f"time/episode_{name}")) for name in ("generate", "tool", "score")}
-    whole = sum(spent.values())
-    if not run.stage.has_enough or whole <= 0 or spent["tool"] <= levels.TOOLS * whole:
+    total_s = sum(spent.values())
+    if not run.stage.has_enough or total_s <= 0 or spent["tool"] <= levels.TOOLS * total_s:
         return None
-    part = spent["tool"] / whole
+    part = spent["tool"] / total_s
     flight = run.stage.setting("rollout.in_flight")
     return Advice(
         rule="slow_tools",
@@ -225,20 +225,20 @@ MEMORY = {"engine/rss_mb": "engines", RANK: "ranks", "memory/driver_rss_mb": "dr
 
 def memory(run: Situation) -> Advice | None:
     """It grows in a straight line that reaches what the machines have before the planned end."""
-    given = [each["memory_gb"] for each in nodes_of(run.run) if type(each.get("memory_gb")) in (int, float)]
-    limit_mb = sum(float(each) for each in given if 0 < each < 1e9) * 1e9 / 2**20
-    left = planned_steps(run.run) - last_step(run.run)
+    node_gb = [node["memory_gb"] for node in nodes_of(run.run) if type(node.get("memory_gb")) in (int, float)]
+    limit_mb = sum(float(gb) for gb in node_gb if 0 < gb < 1e9) * 1e9 / 2**20
+    steps_left = planned_steps(run.run) - last_step(run.run)
     ranks = run.stage.setting("learner.ranks")
     times = {RANK: float(ranks) if type(ranks) is int else 1.0}
-    found = {key: slope_of(run.stage, key) for key in MEMORY}
-    slopes = {key: own * times.get(key, 1.0) for key, own in found.items() if own is not None}
-    known = {key: run.stage.rows.known(key) for key in MEMORY}
-    held = sum(float(own[-1]) * times.get(key, 1.0) for key, own in known.items() if len(own))
+    all_slopes = {key: slope_of(run.stage, key) for key in MEMORY}
+    slopes = {key: slope * times.get(key, 1.0) for key, slope in all_slopes.items() if slope is not None}
+    columns = {key: run.stage.rows.known(key) for key in MEMORY}
+    used_mb = sum(float(column[-1]) * times.get(key, 1.0) for key, column in columns.items() if len(column))
     growth = sum(slopes.values())
-    if limit_mb <= 0 or left <= 0 or growth <= 0 or held + growth * left < limit_mb:
+    if limit_mb <= 0 or steps_left <= 0 or growth <= 0 or used_mb + growth * steps_left < limit_mb:
         return None
     key, most = max(slopes.items(), key=lambda item: item[1])
-    at = last_step(run.run) + max(0, int((limit_mb - held) / growth))
+    at = last_step(run.run) + max(0, int((limit_mb - used_mb) / growth))
     groups, size = (run.stage.setting(f"loop.{name}") for name in ("groups_per_step", "group_size"))
     per = f", {number(1000 * most / (groups * size))} MiB per 1,000 trajectories" if groups and size else ""
     return Advice(
@@ -257,8 +257,8 @@ def slope_of(stage: Stage, key: str) -> float | None:
     """MiB a step over the second half of the stage, where a straight line explains it; the first half fills caches."""
     half = stage.rows.tail(len(stage.rows) // 2)
     column = half.column(key)
-    known = ~np.isnan(column)
-    x, y = half.step[known].astype(float), column[known]
+    valid = ~np.isnan(column)
+    x, y = half.step[valid].astype(float), column[valid]
     if len(y) < levels.FITTED or np.ptp(y) == 0 or np.ptp(x) == 0:
         return None
     slope, start = np.polyfit(x, y, 1)

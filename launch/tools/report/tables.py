@@ -44,22 +44,22 @@ def table(
     """None of no rows. links: [row, address]."""
     if not rows:
         return None
-    shown = [[_cell(value) for value in row] for row in rows[:MOST]]
+    cells = [[_cell(value) for value in row] for row in rows[:MOST]]
     more = f" ({MOST:,} of {len(rows):,})" if len(rows) > MOST else ""
-    kept = [list(each) for each in links if each[0] < MOST] if links else None
-    return {"title": title + more, "columns": list(columns), "rows": shown, "links": kept}
+    kept_links = [list(link) for link in links if link[0] < MOST] if links else None
+    return {"title": title + more, "columns": list(columns), "rows": cells, "links": kept_links}
 
 
 def _cell(value: Any) -> Any:
-    found = plain(value)
-    if isinstance(found, str) and len(found) > TEXT:
-        return f"{found[:TEXT]} ... ({len(found):,} characters)"
-    return found
+    cell = plain(value)
+    if isinstance(cell, str) and len(cell) > TEXT:
+        return f"{cell[:TEXT]} ... ({len(cell):,} characters)"
+    return cell
 
 
 def make_tables(looked: Looked) -> dict[str, Any]:
-    found = {name: make(looked) for name, make in TABLES.items()}
-    return {name: each for name, each in found.items() if each is not None}
+    tables = {name: make(looked) for name, make in TABLES.items()}
+    return {name: content for name, content in tables.items() if content is not None}
 
 
 def _evaluations(looked: Looked) -> dict[str, Any] | None:
@@ -69,7 +69,7 @@ def _evaluations(looked: Looked) -> dict[str, Any] | None:
         for point in points:
             row, low_high = point.of.row, point.interval
             passes = [
-                f"{key} {score(own.value)}" for key, own in point.result.numbers.items() if key.startswith("pass@")
+                f"{key} {score(rate.value)}" for key, rate in point.result.numbers.items() if key.startswith("pass@")
             ]
             links.append([len(rows), f"#t?step={point.of.step}&play=={play}&when=={point.of.when}"])
             rows.append(
@@ -90,18 +90,18 @@ def _paired(looked: Looked) -> dict[str, Any] | None:
     rows = []
     for play, points in points_of(looked.run).items():
         pairs = [("whole run", compare_ends(points))]
-        for stage in dict.fromkeys(each.of.stage for each in points):
-            ends = compare_ends([each for each in points if each.of.stage == stage])
+        for stage in dict.fromkeys(point.of.stage for point in points):
+            ends = compare_ends([point for point in points if point.of.stage == stage])
             if ends != pairs[0][1]:
                 pairs.append((f"stage {stage}", ends))
         for name, ends in pairs:
-            found = pair_settings([ends[1].result], [ends[0].result]) if ends else None
-            if ends and isinstance(found, Paired):
-                moved = f"{found.difference:+.3f}", f"{found.low:+.3f} to {found.high:+.3f}"
-                row = [name, play, score(ends[0].value), score(ends[1].value), found.tasks, *moved]
-                rows.append([*row, found.test, p_value(found.p)])
-            elif isinstance(found, str):
-                rows.append([name, play, "", "", None, "", found, "", ""])
+            paired = pair_settings([ends[1].result], [ends[0].result]) if ends else None
+            if ends and isinstance(paired, Paired):
+                moved = f"{paired.difference:+.3f}", f"{paired.low:+.3f} to {paired.high:+.3f}"
+                row = [name, play, score(ends[0].value), score(ends[1].value), paired.tasks, *moved]
+                rows.append([*row, paired.test, p_value(paired.p)])
+            elif isinstance(paired, str):
+                rows.append([name, play, "", "", None, "", paired, "", ""])
     columns = ("of", "play", "before", "after", "tasks", "difference", "95 % interval", "test", "p")
     return table("Before and after, on the same tasks", columns, rows)
 
@@ -136,45 +136,45 @@ def _pairs(values: Any) -> str:
     """torch 2.13.0, ray 2.60.0"""
     if not isinstance(values, dict):
         return ""
-    own = {key: " != ".join(map(str, value)) if isinstance(value, list) else value for key, value in values.items()}
-    return ", ".join(f"{key} {value}" for key, value in own.items())
+    texts = {key: " != ".join(map(str, value)) if isinstance(value, list) else value for key, value in values.items()}
+    return ", ".join(f"{key} {value}" for key, value in texts.items())
 
 
 def _attempts(looked: Looked) -> dict[str, Any] | None:
     if len(looked.run.attempts) < 2:
         return None
     rows = [
-        [at, str(each.get("utc")), each.get("from_step"), str(each.get("version")), _words(each.get("overrides"))]
-        for at, each in enumerate(looked.run.attempts, start=1)
+        [at, str(entry.get("utc")), entry.get("from_step"), str(entry.get("version")), _words(entry.get("overrides"))]
+        for at, entry in enumerate(looked.run.attempts, start=1)
     ]
     return table("Attempts", ("", "began (UTC)", "from step", "version", "overrides"), rows)
 
 
 def _machines(looked: Looked) -> dict[str, Any] | None:
     rows = []
-    for each in nodes_of(looked.run):
-        cards = each.get("gpus")
+    for node in nodes_of(looked.run):
+        cards = node.get("gpus")
         gpus = f"{cards.get('count')} x {cards.get('name')}" if isinstance(cards, dict) else "none"
-        parts = _words(each.get("parts"), ", ")
-        rows.append([str(each.get("name")), each.get("cores"), each.get("memory_gb"), gpus, parts])
+        parts = _words(node.get("parts"), ", ")
+        rows.append([str(node.get("name")), node.get("cores"), node.get("memory_gb"), gpus, parts])
     return table("Machines", ("node", "cores", "memory, GB", "GPUs", "parts"), rows)
 
 
 def _data(looked: Looked) -> dict[str, Any] | None:
     data = looked.run.attempts[-1].get("data") if looked.run.attempts else None
-    files = {path: own for path, own in data.items() if isinstance(own, dict)} if isinstance(data, dict) else {}
-    rows = [[path, own.get("bytes"), str(own.get("sha256") or "not computed")] for path, own in files.items()]
+    files = {path: file for path, file in data.items() if isinstance(file, dict)} if isinstance(data, dict) else {}
+    rows = [[path, file.get("bytes"), str(file.get("sha256") or "not computed")] for path, file in files.items()]
     return table("Data", ("file", "bytes", "SHA-256"), rows)
 
 
 def _advice(looked: Looked) -> dict[str, Any] | None:
     rows: list[list[Any]] = []
     links: list[list[Any]] = []
-    for each in looked.advice:
-        if each.href:
-            links.append([len(rows), each.href])
-        steps = f"{each.steps[0]} to {each.steps[1]}" if each.steps else ""
-        rows.append([each.level, each.text, each.key or "", steps])
+    for entry in looked.advice:
+        if entry.href:
+            links.append([len(rows), entry.href])
+        steps = f"{entry.steps[0]} to {entry.steps[1]}" if entry.steps else ""
+        rows.append([entry.level, entry.text, entry.key or "", steps])
     return table("Advice", ("level", "what", "key", "steps"), rows, links)
 
 
@@ -218,11 +218,11 @@ def _environments(looked: Looked) -> dict[str, Any] | None:
 def _signal(looked: Looked) -> dict[str, Any] | None:
     rows = []
     for stage in looked.stages:
-        found = count_groups(stage.rows)
-        if found.without_signal is not None:
+        groups = count_groups(stage.rows)
+        if groups.without_signal is not None:
             more = number(total(stage.rows.known("groups/oversampled")))
-            counts = (number(each) for each in (found.trained, found.filtered, found.failed))
-            rows.append([stage.name, *counts, more, share(found.without_signal)])
+            counts = (number(count) for count in (groups.trained, groups.filtered, groups.failed))
+            rows.append([stage.name, *counts, more, share(groups.without_signal)])
     columns = ("stage", "trained", "without signal", "failed", "replaced", "share without signal")
     return table("Groups", columns, rows)
 
@@ -240,24 +240,24 @@ def _counted(looked: Looked, name: str, title: str, ask: str) -> dict[str, Any] 
     episodes = looked.episodes
     if episodes is None or not len(episodes):
         return None
-    own = episodes.columns[name][episodes.in_training]
-    counts = np.bincount(own[own >= 0], minlength=len(episodes.texts[name]))
+    column = episodes.columns[name][episodes.in_training]
+    counts = np.bincount(column[column >= 0], minlength=len(episodes.texts[name]))
     order = sorted(np.flatnonzero(counts).tolist(), key=lambda at: -counts[at])
     texts = [episodes.texts[name][at] for at in order]
-    rows = [[text, int(counts[at]), share(counts[at] / len(own))] for text, at in zip(texts, order, strict=True)]
+    rows = [[text, int(counts[at]), share(counts[at] / len(column))] for text, at in zip(texts, order, strict=True)]
     links = [[at, f"#t?{ask}={text}&play=none"] for at, text in enumerate(texts)]
     return table(title, (name, "episodes", "share"), rows, links)
 
 
 def _incidents(looked: Looked) -> dict[str, Any] | None:
-    kept = [each for each in looked.run.events if each.get("kind") in INCIDENTS]
+    incidents = [event for event in looked.run.events if event.get("kind") in INCIDENTS]
     rows = [
         [
-            *(utc(each.get("time")), each.get("step"), str(each.get("kind")), str(each.get("who") or "")),
-            *(_seconds(each.get("detected_s")), _seconds(each.get("recovered_s")), each.get("groups")),
-            str(each.get("text") or ""),
+            *(utc(event.get("time")), event.get("step"), str(event.get("kind")), str(event.get("who") or "")),
+            *(_seconds(event.get("detected_s")), _seconds(event.get("recovered_s")), event.get("groups")),
+            str(event.get("text") or ""),
         ]
-        for each in kept
+        for event in incidents
     ]
     columns = (
         "time (UTC)",
@@ -277,8 +277,8 @@ def _last_events(looked: Looked) -> dict[str, Any] | None:
     if looked.run.state not in ("killed", "failed"):
         return None
     rows = [
-        [utc(each.get("time")), each.get("step"), str(each.get("kind")), str(each.get("text") or "")]
-        for each in looked.run.events[-TAIL:]
+        [utc(event.get("time")), event.get("step"), str(event.get("kind")), str(event.get("text") or "")]
+        for event in looked.run.events[-TAIL:]
     ]
     return table("The last events", ("time (UTC)", "step", "what", "line"), rows)
 
@@ -302,10 +302,10 @@ def _damage(looked: Looked) -> dict[str, Any] | None:
 def _time(looked: Looked) -> dict[str, Any] | None:
     rows = []
     for stage in looked.stages:
-        whole = total(stage.rows.known("time/step"))
+        spent = total(stage.rows.known("time/step"))
         for phase, seconds in phases_of(stage.rows).items():
             per = number(seconds / len(stage.rows))
-            rows.append([stage.name, label_of(phase), number(seconds), per, share(seconds / whole if whole else None)])
+            rows.append([stage.name, label_of(phase), number(seconds), per, share(seconds / spent if spent else None)])
     return table("Seconds by stage", ("stage", "phase", "seconds", "a step", "share"), rows)
 
 
@@ -329,13 +329,13 @@ def _memory(looked: Looked) -> dict[str, Any] | None:
     rows = []
     for stage in looked.stages:
         for key, role in MEMORY.items():
-            held, slope = stage.rows.known(key), slope_of(stage, key)
-            if len(held):
+            values, slope = stage.rows.known(key), slope_of(stage, key)
+            if len(values):
                 groups = mean(stage.rows.column("groups/trained") + stage.rows.column("groups/filtered"))
                 size = stage.setting("loop.group_size")
                 episodes = groups * size if groups and type(size) is int else None
                 grows = number(1000 * slope / episodes) if slope is not None and episodes else "no slope"
-                rows.append([stage.name, role, number(float(held[-1])), number(float(held.max())), grows])
+                rows.append([stage.name, role, number(float(values[-1])), number(float(values.max())), grows])
     return table("Memory, MiB", ("stage", "role", "last", "most", "growth per 1,000 trajectories"), rows)
 
 

@@ -48,8 +48,8 @@ def draw(name: str, line: Mapping[str, Any]) -> Iterator[Text]:
     task, failure = _mapping(line.get("task")), _mapping(line.get("failure"))
     yield _styled((name, "bold"), ("  task ", PROMPT), (_shown(task.get("task_id")), ""))
     facts = ("reward", "correct", "advantage", "num_tokens", "end", "truncated", "worker")
-    known = [(key, line.get(key)) for key in facts if line.get(key) not in (None, "", False) or key == "reward"]
-    yield Text("  ".join(f"{key} {_shown(value)}" for key, value in known))
+    fields = [(key, line.get(key)) for key in facts if line.get(key) not in (None, "", False) or key == "reward"]
+    yield Text("  ".join(f"{key} {_shown(value)}" for key, value in fields))
     parts = _mapping(line.get("parts"))
     if parts:
         yield Text("parts   " + "  ".join(f"{visible(str(part))} {_shown(value)}" for part, value in parts.items()))
@@ -58,33 +58,33 @@ def draw(name: str, line: Mapping[str, Any]) -> Iterator[Text]:
         yield Text(f"failed  {where}", BAD)
     prompt, messages = _messages(line.get("prompt")), _messages(line.get("messages"))
     judgements, turn = _list(line.get("judgements")), 0
-    findings = [each for each in _list(line.get("findings")) if isinstance(each, Mapping)]
+    findings = [finding for finding in _list(line.get("findings")) if isinstance(finding, Mapping)]
     for number, (role, content) in enumerate([*prompt, *messages]):
-        own = [each for each in findings if each.get("message") == number]
+        matches = [finding for finding in findings if finding.get("message") == number]
         yield Text()
         if number < len(prompt):
-            yield from _draw_message(f"prompt, {role}", content, PROMPT, own)
+            yield from _draw_message(f"prompt, {role}", content, PROMPT, matches)
         elif role == "assistant":
             turn += 1
-            yield from _draw_message(f"model, turn {turn}", content, MODEL, own)
+            yield from _draw_message(f"model, turn {turn}", content, MODEL, matches)
             if turn <= len(judgements):
                 yield Text(f"  judge: {_shown(judgements[turn - 1])}", PROMPT)
         else:
-            yield from _draw_message("tool result" if role == "tool" else "environment", content, RESULT, own)
+            yield from _draw_message("tool result" if role == "tool" else "environment", content, RESULT, matches)
 
 
-def _draw_message(who: str, content: str, style: str, findings: Sequence[Mapping[str, Any]]) -> Iterator[Text]:
-    yield Text(visible(who), style)
-    said = _underlined(content, [_span(each) for each in findings])
-    for line in said.split("\n", allow_blank=True):
+def _draw_message(heading: str, content: str, style: str, findings: Sequence[Mapping[str, Any]]) -> Iterator[Text]:
+    yield Text(visible(heading), style)
+    text = _underlined(content, [_span(finding) for finding in findings])
+    for line in text.split("\n", allow_blank=True):
         line.stylize("dim" if style == PROMPT else "")
         yield Text("│ ", style.removeprefix("bold ")) + line
-    for each in findings:
-        value = each.get("value")
-        shown = f"{value:+g}" if isinstance(value, int | float) else _shown(value)
-        start, end = _span(each)
-        quoted = each.get("text") if isinstance(each.get("text"), str) else content[start:end]
-        yield Text(f"  ^ {_shown(each.get('rule'))} {shown}: “{_shown(quoted)}”", "magenta")
+    for finding in findings:
+        value = finding.get("value")
+        value_text = f"{value:+g}" if isinstance(value, int | float) else _shown(value)
+        start, end = _span(finding)
+        quoted = finding.get("text") if isinstance(finding.get("text"), str) else content[start:end]
+        yield Text(f"  ^ {_shown(finding.get('rule'))} {value_text}: “{_shown(quoted)}”", "magenta")
 
 
 def _span(finding: Mapping[str, Any]) -> tuple[int, int]:
@@ -94,18 +94,18 @@ def _span(finding: Mapping[str, Any]) -> tuple[int, int]:
 
 def _underlined(content: str, spans: Iterable[tuple[int, int]]) -> Text:
     """The text with its spans underlined: both are counted before what is invisible is written out."""
-    found = [(max(0, start), min(end, len(content))) for start, end in spans]
-    cuts = sorted({0, len(content), *(cut for span in found for cut in span if 0 <= cut <= len(content))})
+    ranges = [(max(0, start), min(end, len(content))) for start, end in spans]
+    cuts = sorted({0, len(content), *(cut for span in ranges for cut in span if 0 <= cut <= len(content))})
     text = Text()
     for begin, end in zip(cuts, cuts[1:], strict=False):
-        inside = any(start <= begin and end <= stop for start, stop in found)
+        inside = any(start <= begin and end <= stop for start, stop in ranges)
         text.append(visible_lines(content[begin:end]), "underline" if inside else "")
     return text
 
 
 def _messages(value: Any) -> list[tuple[str, str]]:
-    found = [each for each in _list(value) if isinstance(each, Mapping)]
-    return [(str(each.get("role")), str(each.get("content", ""))) for each in found]
+    messages = [message for message in _list(value) if isinstance(message, Mapping)]
+    return [(str(message.get("role")), str(message.get("content", ""))) for message in messages]
 
 
 def _list(value: Any) -> list[Any]:

@@ -18,9 +18,9 @@ KINDS = ("infra", "timeout", "data")
 
 
 def make_tiles(stage: Stage) -> list[Tile]:
-    """Of a stage that plays no episodes those that it has."""
-    found = [make(stage) for make in TILES]
-    return [each for each in found if each is not None]
+    """The tiles of a stage: those whose columns it has."""
+    tiles = [make(stage) for make in TILES]
+    return [tile for tile in tiles if tile is not None]
 
 
 def _tile(label: str, value: str, note: str, level: str, chart: str) -> Tile:
@@ -49,35 +49,35 @@ def _loss(stage: Stage) -> Tile | None:
 
 
 def _signal(stage: Stage) -> Tile | None:
-    whole, last = (count_groups(rows).without_signal for rows in (stage.rows, stage.last))
-    if whole is None or last is None:
+    overall, last = (count_groups(rows).without_signal for rows in (stage.rows, stage.last))
+    if overall is None or last is None:
         return None
     level = "bad" if last >= levels.NEARLY_ALL else "warn" if last > MANY else "ok"
     note = f"last {len(stage.last)} steps {share(last)}"
-    return _tile("groups without signal", share(whole), note, level, "signal")
+    return _tile("groups without signal", share(overall), note, level, "signal")
 
 
 def _lag(stage: Stage) -> Tile | None:
     """Each step is compared with the bound that it had: a run may be continued with another one."""
-    found, set_now = stage.rows.column("lag/max"), stage.setting("loop.max_policy_lag")
-    if np.isnan(found).all():
+    lags, set_now = stage.rows.column("lag/max"), stage.setting("loop.max_policy_lag")
+    if np.isnan(lags).all():
         return None
-    given = stage.rows.column("lag/bound")
-    bounds = np.where(np.isnan(given), set_now if type(set_now) in (int, float) else np.nan, given)
-    known = not np.isnan(bounds).all()
-    level = "none" if not known else "bad" if (found > bounds).any() else "ok"
-    note = f"bound {number(float(np.nanmax(bounds)))}" if known else ""
-    return _tile("policy lag, most", number(float(np.nanmax(found))), note, level, "lag")
+    row_bounds = stage.rows.column("lag/bound")
+    bounds = np.where(np.isnan(row_bounds), set_now if type(set_now) in (int, float) else np.nan, row_bounds)
+    has_bound = not np.isnan(bounds).all()
+    level = "none" if not has_bound else "bad" if (lags > bounds).any() else "ok"
+    note = f"bound {number(float(np.nanmax(bounds)))}" if has_bound else ""
+    return _tile("policy lag, most", number(float(np.nanmax(lags))), note, level, "lag")
 
 
 def _gap(stage: Stage) -> Tile | None:
     """After the delivery that came nearest to its own limit."""
     gaps, limits = stage.rows.column("mismatch/probe_mean"), stage.rows.column("mismatch/probe_limit")
-    known = ~np.isnan(gaps)
-    if not known.any():
+    valid = ~np.isnan(gaps)
+    if not valid.any():
         return None
     shares = np.where(np.isnan(limits), 0.0, gaps / limits)
-    at = int(np.argmax(np.where(known, shares, -1.0))) if (shares[known] > 0).any() else int(np.nanargmax(gaps))
+    at = int(np.argmax(np.where(valid, shares, -1.0))) if (shares[valid] > 0).any() else int(np.nanargmax(gaps))
     note = "" if np.isnan(limits[at]) else f"limit {number(float(limits[at]))}"
     level = "none" if not note else "ok" if gaps[at] <= limits[at] else "warn"
     return _tile("engine-learner gap", number(float(gaps[at])), note, level, "gap")
@@ -88,11 +88,11 @@ def _failures(stage: Stage) -> Tile | None:
     if not any(len(stage.rows.known(f"failures/{kind}")) for kind in KINDS):
         return None
     failed = sum(total(stage.rows.known(f"failures/{kind}")) for kind in KINDS)
-    again = total(stage.rows.known("failures/retried"))
+    retries = total(stage.rows.known("failures/retried"))
     episodes = episodes_played(stage)
     many = episodes is not None and failed > FAILED * episodes
     level = "bad" if many else "warn" if failed else "ok"
-    return _tile("failed episodes", number(failed), f"{number(again)} played again", level, "failures")
+    return _tile("failed episodes", number(failed), f"{number(retries)} played again", level, "failures")
 
 
 def episodes_played(stage: Stage) -> float | None:
@@ -115,7 +115,7 @@ def _busy(stage: Stage) -> Tile | None:
 
 def _restarts(stage: Stage) -> Tile | None:
     """Only where there were any: of the whole run."""
-    kinds = [str(each.get("kind")) for each in stage.run.events]
+    kinds = [str(event.get("kind")) for event in stage.run.events]
     restarts, lost = kinds.count("restart"), kinds.count("lost")
     if not restarts and not lost:
         return None

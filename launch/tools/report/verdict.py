@@ -41,8 +41,8 @@ class Point:
         return interval_of(self.of.row, self.play, self.result.key)
 
     def describe(self) -> str:
-        found = self.interval
-        return score(self.value) + (f" [{score(found[0])}, {score(found[1])}]" if found else "")
+        interval = self.interval
+        return score(self.value) + (f" [{score(interval[0])}, {score(interval[1])}]" if interval else "")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,66 +82,66 @@ def interval_of(row: Mapping[str, Any], play: str, key: str) -> tuple[float, flo
 
 def points_of(run: RunDirectory) -> dict[str, list[Point]]:
     """By play, of every evaluation that has results by task; greedy plays first."""
-    found: dict[str, list[Point]] = {}
-    for each in run.evaluations:
-        for play, result in each.plays.items():
+    by_play: dict[str, list[Point]] = {}
+    for evaluation in run.evaluations:
+        for play, result in evaluation.plays.items():
             if result.number is not None and result.tasks:
-                found.setdefault(play, []).append(Point(of=each, play=play, result=result))
-    return dict(sorted(found.items(), key=lambda item: item[0].rpartition("/")[2] != "greedy"))
+                by_play.setdefault(play, []).append(Point(of=evaluation, play=play, result=result))
+    return dict(sorted(by_play.items(), key=lambda item: item[0].rpartition("/")[2] != "greedy"))
 
 
 def compare_ends(points: Sequence[Point]) -> tuple[Point, Point] | None:
     """The last evaluation of a play, and the first one that had the same prompts."""
     after = points[-1]
-    same = [each for each in points[:-1] if each.result.prompts == after.result.prompts]
+    same = [point for point in points[:-1] if point.result.prompts == after.result.prompts]
     return (same[0], after) if same else None
 
 
 def judge(run: RunDirectory) -> Verdict:
     """Of the first play, greedy ones first, that shows a difference; else of the first that can be compared."""
     stage, by_play = main_stage(run), points_of(run)
-    found = []
+    changes = []
     for points in by_play.values():
         ends = compare_ends(points)
         paired = pair_settings([ends[1].result], [ends[0].result]) if ends else None
         if ends and isinstance(paired, Paired):
-            found.append(Change(before=ends[0], after=ends[1], paired=paired))
-    if not found:
+            changes.append(Change(before=ends[0], after=ends[1], paired=paired))
+    if not changes:
         return Verdict(level="unknown", text=f"{UNKNOWN}: {_why_unknown(run, by_play)}{_training_reward(stage)}")
-    shown = next((each for each in found if each.shown(len(found))), found[0])
-    return _of_change(run, shown, [each for each in found if each is not shown], shown is found[0])
+    main = next((change for change in changes if change.shown(len(changes))), changes[0])
+    return _of_change(run, main, [change for change in changes if change is not main], main is changes[0])
 
 
-def _of_change(run: RunDirectory, shown: Change, others: Sequence[Change], usual: bool) -> Verdict:
+def _of_change(run: RunDirectory, main: Change, others: Sequence[Change], usual: bool) -> Verdict:
     """usual: the play that is shown is the first, and not one that shows more than the first."""
-    before, after, paired = shown.before, shown.after, shown.paired
-    what = f"{before.result.measure}, {after.play}, {paired.tasks:,} tasks"
-    ends = f"Held-out {what}, step {before.of.step} to {after.of.step}: {before.describe()} → {after.describe()}"
-    way = shown.shown(len(others) + 1)
+    before, after, paired = main.before, main.after, main.paired
+    subject = f"{before.result.measure}, {after.play}, {paired.tasks:,} tasks"
+    ends = f"Held-out {subject}, step {before.of.step} to {after.of.step}: {before.describe()} → {after.describe()}"
+    way = main.shown(len(others) + 1)
     if way == 0:
         level: Level = "flat"
         more = _tasks_that_show(paired) if after.result.is_share else ""
-        decided = f"; the test decides, not the interval: {paired.test}, {p_value(paired.p)}" if shown.direction else ""
+        decided = f"; the test decides, not the interval: {paired.test}, {p_value(paired.p)}" if main.direction else ""
         text = (
-            f"No difference can be shown with {plural(paired.tasks, 'task')} ({shown.moved()}){decided}{more}. {ends}."
+            f"No difference can be shown with {plural(paired.tasks, 'task')} ({main.moved()}){decided}{more}. {ends}."
         )
     else:
         level = "good" if way > 0 else "bad"
         begin = "It learned" if level == "good" else "It got worse"
         begin += "" if usual else f", in {after.play} answers alone"
-        text = f"{begin}. {ends}; on the same tasks {shown.moved()}, {p_value(paired.p)}."
-    text += _remarks(run, before, after) + _of_others(shown, others)
+        text = f"{begin}. {ends}; on the same tasks {main.moved()}, {p_value(paired.p)}."
+    text += _remarks(run, before, after) + _of_others(main, others)
     return Verdict(level=level, text=text, before=before, after=after, paired=paired)
 
 
-def _of_others(shown: Change, others: Sequence[Change]) -> str:
+def _of_others(main: Change, others: Sequence[Change]) -> str:
     """Plays that went another way than the one that is shown."""
-    way = shown.shown(len(others) + 1)
-    odd = [each for each in others if each.direction != way]
+    way = main.shown(len(others) + 1)
+    odd = [change for change in others if change.direction != way]
     names = {-1: "worse", 0: "no difference shown", 1: "better"}
-    said = [f"{each.after.play}: {names[each.direction]} ({each.moved()})" for each in odd[:OTHERS]]
+    texts = [f"{change.after.play}: {names[change.direction]} ({change.moved()})" for change in odd[:OTHERS]]
     more = f" and {len(odd) - OTHERS} more" if len(odd) > OTHERS else ""
-    return f" But {'; '.join(said)}{more}." if said else ""
+    return f" But {'; '.join(texts)}{more}." if texts else ""
 
 
 def tasks_needed(paired: Paired, difference: float = SHOWN) -> int:
@@ -151,24 +151,24 @@ def tasks_needed(paired: Paired, difference: float = SHOWN) -> int:
 
 
 def _tasks_that_show(paired: Paired) -> str:
-    needed = tasks_needed(paired)
+    num_tasks = tasks_needed(paired)
     points = f"{100 * SHOWN:.0f} points"
-    return f"; {needed:,} would show {points}" if needed > paired.tasks else f"; they are enough to show {points}"
+    return f"; {num_tasks:,} would show {points}" if num_tasks > paired.tasks else f"; they are enough to show {points}"
 
 
 def _remarks(run: RunDirectory, before: Point, after: Point) -> str:
     """What makes the comparison less than that of the first and the last weights."""
-    found = []
+    remarks = []
     last = int(run.rows.step[-1]) if len(run.rows) else after.of.step
     if after.of.step < last:
-        found.append(f"evaluated after step {after.of.step} of {last}")
-    if any(_is_number(each.of.row.get(f"{each.play}/planned")) for each in (before, after)):
-        found.append("one of the two evaluations is partial")
-    failures = (each.of.row.get(f"{each.play}/failures") for each in (before, after))
-    failed = sum(float(each) for each in failures if _is_number(each))
+        remarks.append(f"evaluated after step {after.of.step} of {last}")
+    if any(_is_number(point.of.row.get(f"{point.play}/planned")) for point in (before, after)):
+        remarks.append("one of the two evaluations is partial")
+    failures = (point.of.row.get(f"{point.play}/failures") for point in (before, after))
+    failed = sum(float(count) for count in failures if _is_number(count))
     if failed:
-        found.append(f"{plural(failed, 'episode')} of the two evaluations failed and are not in it")
-    return f" ({'; '.join(found)})" if found else ""
+        remarks.append(f"{plural(failed, 'episode')} of the two evaluations failed and are not in it")
+    return f" ({'; '.join(remarks)})" if remarks else ""
 
 
 def _why_unknown(run: RunDirectory, by_play: Mapping[str, Sequence[Point]]) -> str:

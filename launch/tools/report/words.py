@@ -12,13 +12,13 @@ LARGEST = 2**53  # whole numbers up to here are exact in a browser
 
 def mean(values: Iterable[float]) -> float | None:
     """Of the finite ones; None without one."""
-    known = [float(each) for each in values if math.isfinite(each)]
-    return math.fsum(known) / len(known) if known else None
+    finite = [float(value) for value in values if math.isfinite(value)]
+    return math.fsum(finite) / len(finite) if finite else None
 
 
 def total(values: Iterable[float]) -> float:
     """Of the finite ones."""
-    return math.fsum(float(each) for each in values if math.isfinite(each))
+    return math.fsum(float(value) for value in values if math.isfinite(value))
 
 
 def plain(value: object) -> str | int | float | None:

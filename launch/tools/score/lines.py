@@ -39,8 +39,8 @@ class LineReader:
         parts: list[bytes] = []  # of the line that is not whole yet
         length = number = 0
         while chunk := self._read():
-            *whole, rest = chunk.split(b"\n")
-            for piece in whole:
+            *pieces, rest = chunk.split(b"\n")
+            for piece in pieces:
                 number += 1
                 yield from _line(number, parts, piece, length + len(piece))
                 parts, length = [], 0

@@ -130,7 +130,7 @@ def _to_message(line: str) -> PlayerMessage:
 
 def completion_of(message: PlayerMessage, stop: Sequence[str]) -> Completion:
     """As an engine would have ended it: after the first stop string, which the text keeps. Its tokens are not known."""
-    ends = [message.text.find(each) + len(each) for each in stop if each in message.text]
+    ends = [message.text.find(string) + len(string) for string in stop if string in message.text]
     text = message.text[: min(ends)] if ends else message.text
     how = TurnStop.STOP if ends else TurnStop.LENGTH if message.truncated else TurnStop.EOS
     return Completion(token_ids=np.empty(0, np.int32), logprobs=np.empty(0, np.float32), spans=(), stop=how, text=text)
@@ -163,23 +163,23 @@ class ChosenTask:
     of: int
 
 
-def choose_task(world: World, split: str, given: str | None, seed: int | None) -> ChosenTask:
+def choose_task(world: World, split: str, task_key: str | None, seed: int | None) -> ChosenTask:
     """By its id or its number; else one that the seed draws; else the first. Raises BadInput."""
     tasks = world.tasks(split)
     if not tasks:
         raise BadInput("the environment has no such tasks", key="--split", found=split)
     numbers = {task.task_id: number for number, task in enumerate(tasks, start=1)}
-    if given is None:
-        drawn = tasks[0] if seed is None else Epochs(tasks, seed=seed).draw(0)[1]
-        number = numbers[drawn.task_id]
-    elif given in numbers:
-        number = numbers[given]
-    elif given.isascii() and given.isdigit() and 1 <= int(given[:18]) <= len(tasks):
-        number = int(given)
+    if task_key is None:
+        default_task = tasks[0] if seed is None else Epochs(tasks, seed=seed).draw(0)[1]
+        number = numbers[default_task.task_id]
+    elif task_key in numbers:
+        number = numbers[task_key]
+    elif task_key.isascii() and task_key.isdigit() and 1 <= int(task_key[:18]) <= len(tasks):
+        number = int(task_key)
     else:
-        hint = nearest(given, numbers, otherwise="")
+        hint = nearest(task_key, numbers, otherwise="")
         raise BadInput(
-            key="--task", found=given, expected=f"1 to {len(tasks)}, or the id of a task in split {split}{hint}"
+            key="--task", found=task_key, expected=f"1 to {len(tasks)}, or the id of a task in split {split}{hint}"
         )
     return ChosenTask(task=tasks[number - 1], number=number, of=len(tasks))
 
@@ -212,13 +212,13 @@ class Page:
 
     def read_calls(self, text: str, offer: ToolOffer) -> tuple[ToolCall, ...]:
         """A person writes calls in the most common format, where the environment asks for no other."""
-        return read_calls(FAMILIES.get(offer.form, HERMES), text, [json.loads(each) for each in offer.schemas])
+        return read_calls(FAMILIES.get(offer.form, HERMES), text, [json.loads(schema) for schema in offer.schemas])
 
 
-def show(who: str, text: str) -> None:
+def show(label: str, text: str) -> None:
     """A message, its further lines below its first one. A terminal obeys nothing in it."""
     first, *more = text.split("\n")
-    tell(f"{who:<{WHO}}{visible(first)}")
+    tell(f"{label:<{WHO}}{visible(first)}")
     for line in more:
         tell(f"{'':<{WHO}}{visible(line)}".rstrip())
 
@@ -256,8 +256,8 @@ async def play(
 ) -> PlayedEpisode:
     """Play one task to its end and tell its reward. Raises BadInput for what cannot be played."""
     async with open_world(recipe) as (world, rewards):
-        chosen = choose_task(world, split, task, seed)
-        tell_rules(recipe, world, chosen, split)
+        choice = choose_task(world, split, task, seed)
+        tell_rules(recipe, world, choice, split)
         reward = make_reward(recipe.reward)
         counts = getattr(reward, "uses_tokens", False)
         tokens = (
@@ -279,7 +279,7 @@ async def play(
 
         player = Player(name="play", run_seed=recipe.seed, renderer=Page(), generate=generate)
         source = Source(world, rewards, reward, tokens)
-        ticket = Ticket(sequence=chosen.number - 1, epoch=0, task=chosen.task, attempt=0, start_version=0)
+        ticket = Ticket(sequence=choice.number - 1, epoch=0, task=choice.task, attempt=0, start_version=0)
         group = await run_group(player, source, ticket, plan_of(recipe))
     return tell_end(group, source.scored, color=color)
 
@@ -309,13 +309,13 @@ async def open_world(recipe: RecipeConfig) -> AsyncIterator[tuple[World, RewardS
             await asyncio.to_thread(service.stop)
 
 
-def tell_rules(recipe: RecipeConfig, world: World, chosen: ChosenTask, split: str) -> None:
+def tell_rules(recipe: RecipeConfig, world: World, choice: ChosenTask, split: str) -> None:
     most = "as many messages as it takes" if world.max_turns >= UNLIMITED else f"at most {world.max_turns} messages"
-    tell(f"task {visible(chosen.task.task_id)}, {chosen.number} of {chosen.of} in split {split}")
+    tell(f"task {visible(choice.task.task_id)}, {choice.number} of {choice.of} in split {split}")
     tell(f"env {recipe.env.name}, reward {recipe.reward.name}, {most}")
 
 
-def tell_end(group: Group, seen: Sequence[Transcript], *, color: bool) -> PlayedEpisode:
+def tell_end(group: Group, transcripts: Sequence[Transcript], *, color: bool) -> PlayedEpisode:
     (trajectory,) = group.trajectories
     # No tokens were sampled here: those who score the line count them as they would for any text.
     record = replace(record_of(trajectory, group), token_ids=(), num_tokens=None, weight_versions=())
@@ -327,7 +327,7 @@ def tell_end(group: Group, seen: Sequence[Transcript], *, color: bool) -> Played
         for line in trace_of(outcome):
             tell(line)
         return PlayedEpisode(line=written, failure=outcome)
-    transcript = replace(seen[-1], correct=outcome.correct, judgements=outcome.judgements)
+    transcript = replace(transcripts[-1], correct=outcome.correct, judgements=outcome.judgements)
     for line in explanation("", transcript, outcome, color=color):
         tell(line)
     return PlayedEpisode(line=written, failure=None)

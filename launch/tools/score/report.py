@@ -43,11 +43,11 @@ def score_file(recipe: RecipeConfig, source: str, target: str | None, *, strict:
         stack.enter_context(contextlib.redirect_stdout(sys.stderr))  # what a reward prints is no result
         scorer = stack.enter_context(Scorer(recipe))
         report = Report(out, stdout, strict=strict, explained=explained)
-        wanted = (line for line in lines if line is None or not only_explain or explained in (0, line[0]))
+        selected = (line for line in lines if line is None or not only_explain or explained in (0, line[0]))
         print(f"rlsys: reward {_settings(recipe.reward)}", file=sys.stderr)
         try:
             with _progress(lines, report, out) as show:
-                for scored in scorer.run(wanted):
+                for scored in scorer.run(selected):
                     if scored is None:
                         report.flush()
                     else:
@@ -68,9 +68,9 @@ def score_file(recipe: RecipeConfig, source: str, target: str | None, *, strict:
 class Report:
     """Writes each result, explains one of them, and counts."""
 
-    def __init__(self, out: TextIO | None, shown: TextIO, *, strict: bool, explained: int | None) -> None:
-        """out: for results. shown: for the explanation."""
-        self._out, self._shown = out, shown
+    def __init__(self, out: TextIO | None, explain_out: TextIO, *, strict: bool, explained: int | None) -> None:
+        """out: for results. explain_out: for the explanation."""
+        self._out, self._shown = out, explain_out
         self._strict = strict
         self._explained = explained
         self.explained_done = False
@@ -104,8 +104,8 @@ class Report:
 
     def _explain(self, scored: Scored) -> None:
         if isinstance(scored.result, Failure):
-            what = f"line {scored.line}: failure ({scored.result.kind}): {visible(scored.result.detail)}"
-            for line in (what, *trace_of(scored.result)):
+            headline = f"line {scored.line}: failure ({scored.result.kind}): {visible(scored.result.detail)}"
+            for line in (headline, *trace_of(scored.result)):
                 print(line, file=self._shown)
             return
         assert isinstance(scored.transcript, Transcript) and scored.result is not None
@@ -139,17 +139,17 @@ class Report:
 
 def _settings(config: Any) -> str:
     """`research: format_gate=true`: which of the variants is used. Of options inside options, those that were given."""
-    shown = []
+    options = []
     for field in fields(config):
         value = getattr(config, field.name)
         if is_dataclass(value) and not isinstance(value, type):
             usual = type(value)()
-            inner = {each.name: getattr(value, each.name) for each in fields(value)}
-            given = {key: own for key, own in inner.items() if own != getattr(usual, key)}
-            shown += [f"{field.name}.{key}={json.dumps(own, default=str)}" for key, own in given.items()]
+            inner = {option.name: getattr(value, option.name) for option in fields(value)}
+            changed = {key: setting for key, setting in inner.items() if setting != getattr(usual, key)}
+            options += [f"{field.name}.{key}={json.dumps(setting, default=str)}" for key, setting in changed.items()]
         elif field.name != "name":
-            shown.append(f"{field.name}={json.dumps(value, default=str)}")
-    return f"{config.name}: {', '.join(shown)}" if shown else str(config.name)
+            options.append(f"{field.name}={json.dumps(value, default=str)}")
+    return f"{config.name}: {', '.join(options)}" if options else str(config.name)
 
 
 @contextlib.contextmanager
@@ -201,16 +201,16 @@ def _forget(stdout: TextIO) -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), stdout.fileno())
 
 
-def explanation(what: str, transcript: Transcript, reward: Reward, *, color: bool) -> Iterator[str]:
+def explanation(prefix: str, transcript: Transcript, reward: Reward, *, color: bool) -> Iterator[str]:
     """A scored transcript as a person reads it: who wrote what, each rule that fired, on which text, and the sum.
 
-    what: stands before its reward, "line 7: ".
+    prefix: stands before its reward, "line 7: ".
     """
 
     def paint(style: str, text: str) -> str:
         return f"{style}{text}{PLAIN}" if color else text
 
-    yield paint(BOLD, f"{what}reward {_number(reward.value)}")
+    yield paint(BOLD, f"{prefix}reward {_number(reward.value)}")
     yield "messages, as the reward reads them" + (" (cut off at the end)" if transcript.truncated else "")
     for number, message in enumerate(transcript.messages, start=1):
         yield f"  {number:>3} {message.role:<9} {paint(DIM, _short(message.content))}"

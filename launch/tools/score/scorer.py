@@ -88,9 +88,9 @@ class Scorer:
                     yield self._next()
                 yield None
                 continue
-            read = self._read(*line)
-            self._waiting.append(read)
-            self._held += read.size
+            scored = self._read(*line)
+            self._waiting.append(scored)
+            self._held += scored.size
             while self._waiting and (self._waiting[0].ready or self._full()):
                 yield self._next()
         while self._waiting:
@@ -100,21 +100,21 @@ class Scorer:
         return len(self._waiting) > PENDING or self._held > PENDING_BYTES
 
     def _read(self, number: int, line: bytes | None) -> Scored:
-        read = Scored(number, 0 if line is None else len(line))
+        scored = Scored(number, 0 if line is None else len(line))
         try:
             if line is None:
                 raise BadInput(f"longer than {MAX_LINE >> 20} MiB", where=HERE)
             transcript = read_transcript(line, self._split)
-            read.is_transcript = True
+            scored.is_transcript = True
             if self._tokens is not None:
                 transcript = self._tokens.count_tokens(transcript)
             if needs_awaiting(self.reward, transcript):
-                read.transcript = self._elsewhere.start(transcript)
+                scored.transcript = self._elsewhere.start(transcript)
             else:
-                read.transcript, read.result = transcript, outcome(self.reward, transcript)
+                scored.transcript, scored.result = transcript, outcome(self.reward, transcript)
         except Exception as error:
-            read.result = failure_of(error, "score")
-        return read
+            scored.result = failure_of(error, "score")
+        return scored
 
     def _next(self) -> Scored:
         """The first in line, once it is decided."""
@@ -182,10 +182,10 @@ class Elsewhere:
         return self._judge
 
     async def _end(self) -> None:
-        others = asyncio.all_tasks() - {asyncio.current_task()}
-        for task in others:
+        tasks = asyncio.all_tasks() - {asyncio.current_task()}
+        for task in tasks:
             task.cancel()
-        await asyncio.gather(*others, return_exceptions=True)
+        await asyncio.gather(*tasks, return_exceptions=True)
         if self._judge is not None:
             await self._judge.close()
 

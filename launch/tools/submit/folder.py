@@ -65,8 +65,8 @@ def check_size(upload: Upload, folder: Path) -> None:
     if upload.size < MOST_BYTES:
         return
     largest = sorted(upload.entries.items(), key=lambda entry: -entry[1])[:NAMED]
-    named = ", ".join(f"{name} {size / 1e6:,.0f}" for name, size in largest)
-    limit = f"{upload.size / 1e6:,.0f} MB to upload ({named}), Ray takes {MOST_BYTES / 1e6:,.0f}"
+    listing = ", ".join(f"{name} {size / 1e6:,.0f}" for name, size in largest)
+    limit = f"{upload.size / 1e6:,.0f} MB to upload ({listing}), Ray takes {MOST_BYTES / 1e6:,.0f}"
     raise BadInput(f"{limit}: {REMEDY}", where=folder)
 
 

@@ -61,10 +61,10 @@ def check_address(address: str | None) -> str:
     expected = "the dashboard of the cluster's head with its port, as in http://10.0.0.1:8265"
     if address is None:
         raise BadInput("is needed", key="--address", expected=expected)
-    found = URL.fullmatch(address)
-    if found is None or not 1 <= int(found[2]) <= 65535:
-        shown = re.sub(r"//.*@", "//...@", address)  # what stands there may be a password
-        raise BadInput(key="--address", found=shown, expected=expected)
+    match = URL.fullmatch(address)
+    if match is None or not 1 <= int(match[2]) <= 65535:
+        redacted = re.sub(r"//.*@", "//...@", address)  # what stands there may be a password
+        raise BadInput(key="--address", found=redacted, expected=expected)
     return address.rstrip("/")
 
 
@@ -86,7 +86,7 @@ def check_config_files(config: str, files: Sequence[Path], folder: Path, shipped
     if not upload:
         return config if files[0].is_relative_to(shipped) and not Path(config).exists() else str(files[0].resolve())
     for file in files:
-        if not any(file.resolve().is_relative_to(each.resolve()) for each in (folder, shipped)):
+        if not any(file.resolve().is_relative_to(root.resolve()) for root in (folder, shipped)):
             way = f"copy it below {folder}, or start from a folder that contains it, or --no-upload"
             raise BadInput(f"is outside of the folder that is uploaded ({folder}): {way}", where=file)
     if Path(config).is_absolute() and files[0].resolve().is_relative_to(folder.resolve()):

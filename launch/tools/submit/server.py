@@ -67,10 +67,10 @@ def choose_token(environment: Mapping[str, str]) -> tuple[str | None, str]:
 def use_token() -> str:
     """Set RAY_AUTH_MODE where a token is there. Before anything of Ray is imported: it is read once. Returns what is
     said of it."""
-    mode, said = choose_token(os.environ)
+    mode, message = choose_token(os.environ)
     if mode is not None:
         os.environ[AUTH_MODE] = mode
-    return said
+    return message
 
 
 class Server:
@@ -89,13 +89,13 @@ class Server:
         class Client(JobSubmissionClient):  # type: ignore[misc]
             """Its requests end."""
 
-            def _do_request(self, method: str, endpoint: str, **given: Any) -> Any:
+            def _do_request(self, method: str, endpoint: str, **options: Any) -> Any:
                 seconds = UPLOAD_S if method == "PUT" else CALL_S
-                return super()._do_request(method, endpoint, **{"timeout": seconds, **given})
+                return super()._do_request(method, endpoint, **{"timeout": seconds, **options})
 
         self.address = address
         try:
-            self._client = _asked(lambda: Client(address))
+            self._client = _call_ray(lambda: Client(address))
         except (Unreachable, LookupError, TypeError) as error:  # the latter of another server's JSON
             reason = error if isinstance(error, Unreachable) else OTHER
             way = f"its port is {PORT}, or as `ray start --head` printed it; in Kubernetes, kubectl port-forward"
@@ -113,11 +113,11 @@ class Server:
             answer.raise_for_status()
             return answer.json()["data"]["result"]["result"]
 
-        addresses = Counter(str(each["node_ip"]) for each in _asked(nodes) if each["state"] == "ALIVE")
+        addresses = Counter(str(node["node_ip"]) for node in _call_ray(nodes) if node["state"] == "ALIVE")
         return next((address for address, count in addresses.items() if count > 1), None)
 
     def submit(self, job: Job) -> None:
-        _asked(
+        _call_ray(
             lambda: self._client.submit_job(
                 entrypoint=shlex.join(job.command),
                 submission_id=job.id,
@@ -127,19 +127,19 @@ class Server:
         )
 
     def state(self, job: str) -> JobState:
-        found = _asked(lambda: self._client.get_job_info(job))
-        wait = ((found.runtime_env or {}).get("env_vars") or {}).get(STOP_WAIT, "")
+        info = _call_ray(lambda: self._client.get_job_info(job))
+        wait = ((info.runtime_env or {}).get("env_vars") or {}).get(STOP_WAIT, "")
         return JobState(
-            found.status.value,
-            found.driver_exit_code,
-            found.message,
-            (found.metadata or {}).get(RUN_DIR),
+            info.status.value,
+            info.driver_exit_code,
+            info.message,
+            (info.metadata or {}).get(RUN_DIR),
             int(wait) if wait.isdigit() else None,
         )
 
     def stop(self, job: str) -> bool:
         """Whether it was running."""
-        return bool(_asked(lambda: self._client.stop_job(job)))
+        return bool(_call_ray(lambda: self._client.stop_job(job)))
 
     def tail(self, job: str) -> AsyncIterator[str]:
         """The log from its beginning, in pieces."""
@@ -147,7 +147,7 @@ class Server:
         return pieces
 
 
-def _asked(call: Callable[[], T]) -> T:
+def _call_ray(call: Callable[[], T]) -> T:
     """What Ray's client answers, its errors as ours."""
     import requests
     from ray.exceptions import AuthenticationError
@@ -160,12 +160,12 @@ def _asked(call: Callable[[], T]) -> T:
     except (requests.RequestException, ConnectionError) as error:
         raise Unreachable(_first_cause(error)) from error
     except RuntimeError as error:  # what the server refused, or an error within it
-        said = str(error)
-        if "does not exist" in said:
+        message = str(error)
+        if "does not exist" in message:
             raise NoSuchJob("there is no such job on this cluster") from error
-        if "status code 5" in said or "Version check" in said:
-            raise Unreachable(_last_line(said)) from error
-        raise BadInput(_last_line(said)) from error
+        if "status code 5" in message or "Version check" in message:
+            raise Unreachable(_last_line(message)) from error
+        raise BadInput(_last_line(message)) from error
 
 
 def _first_cause(error: BaseException) -> str:
@@ -179,5 +179,5 @@ def _first_cause(error: BaseException) -> str:
     return getattr(cause, "strerror", None) or str(cause) or type(cause).__name__
 
 
-def _last_line(said: str) -> str:
-    return next((line.strip() for line in reversed(said.splitlines()) if line.strip(" .")), said)[:500]
+def _last_line(message: str) -> str:
+    return next((line.strip() for line in reversed(message.splitlines()) if line.strip(" .")), message)[:500]

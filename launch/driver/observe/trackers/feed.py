@@ -11,7 +11,7 @@ from queue import SimpleQueue
 from typing import Any
 
 from launch.driver.observe.trackers.base import Tracker
-from launch.driver.observe.trackers.samples import spread
+from launch.driver.observe.trackers.samples import choose_samples
 from rlsys.errors import describe_error
 from rlsys.types import Failure, Reward, Trajectory
 
@@ -40,7 +40,7 @@ class Trackers:
     def choose_episodes(self, step: int, groups: Sequence[Sequence[Reward | Failure]]) -> list[tuple[int, int]]:
         """Which of a step's episodes `episodes` is to show, as (group, sibling); none between two tables."""
         due = step >= self._next_table and any(not feed.broken for feed in self._feeds)
-        return spread(groups, self._samples) if due else []
+        return choose_samples(groups, self._samples) if due else []
 
     def episodes(self, step: int, trajectories: Sequence[Trajectory]) -> None:
         if trajectories:

@@ -12,7 +12,7 @@ COLUMNS = ("step", "task", "prompt", "messages", "end", "reward", "parts", "toke
 SHOWN = 10_000  # characters of a cell
 
 
-def spread(groups: Sequence[Sequence[Reward | Failure]], count: int) -> list[tuple[int, int]]:
+def choose_samples(groups: Sequence[Sequence[Reward | Failure]], count: int) -> list[tuple[int, int]]:
     """(group, sibling) of at most `count` graded episodes, from the lowest reward to the highest.
 
     Round robin over the groups, so that a small table shows different prompts: each round takes one sibling of groups

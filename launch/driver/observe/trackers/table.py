@@ -26,7 +26,7 @@ METHODS = ("log", "log_evaluation", "episodes", "finish")
 
 def check_trackers(recipe: RecipeConfig) -> None:
     """Raises BadInput where one that the configuration names is not installed, or is no tracker."""
-    for name in chosen(recipe):
+    for name in tracker_names(recipe):
         if name in TRACKERS:
             if find_spec(name) is None:  # each is called as its package is
                 raise BadInput(f"not installed: pip install {PINS.get(name, name)}", key="tracker", found=name)
@@ -37,7 +37,7 @@ def check_trackers(recipe: RecipeConfig) -> None:
             raise BadInput(key="tracker", found=name, expected=methods)
 
 
-def chosen(recipe: RecipeConfig) -> list[str]:
+def tracker_names(recipe: RecipeConfig) -> list[str]:
     """Names of the trackers that a run has. wandb.mode=disabled leaves wandb out, as WANDB_MODE=disabled does."""
     off = {"none"} | ({"wandb"} if wandb_mode(recipe.wandb) == "disabled" else set())
     return [name for name in recipe.trackers if name not in off]
@@ -46,7 +46,7 @@ def chosen(recipe: RecipeConfig) -> list[str]:
 def make_trackers(recipe: RecipeConfig, run: TrackedRun) -> tuple[Trackers, list[str]]:
     """The run's trackers, and what the terminal has to say of them: what they upload. One that cannot start is off."""
     trackers: dict[str, Tracker] = {}
-    for name in chosen(recipe):
+    for name in tracker_names(recipe):
         try:
             build: Any = load(TRACKERS[name]) if name in TRACKERS else load_own("tracker", name)
             trackers[name] = build(run)

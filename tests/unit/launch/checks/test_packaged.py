@@ -20,7 +20,7 @@ from launch.checks.models import whole_path
 from launch.checks.packaged import PACKAGED, call, fetch, find_packaged, folder_of, is_here, lock_of, names_in
 from launch.cli import run as rlsys
 from launch.config.compose import compose
-from launch.driver.run.nodes import NodeRequirements, Probe, look
+from launch.driver.run.nodes import NodeRequirements, Probe, check_node
 from launch.driver.run.wire import list_services
 from rlsys.config.recipe import RecipeConfig
 from rlsys.errors import BadInput
@@ -111,7 +111,7 @@ def test_a_node_fetches_it_before_it_is_looked_at_and_a_judge_of_that_name_is_on
     recipe = RecipeConfig(env=CalculatorConfig(), reward=SwirlRewardConfig(judged_by="judge", judge=given))
     (service,) = list_services(recipe)
     assert service.models == (str(folder_of(NAME)),)
-    look(NodeRequirements(models=(("model.path", NAME),), serving=(service,)), (), make_world)  # as a doctor does
+    check_node(NodeRequirements(models=(("model.path", NAME),), serving=(service,)), (), make_world)  # as a doctor does
     assert index.called == 0
     Probe({}).fetch(service.models)
     assert is_here(NAME) and index.called == 3

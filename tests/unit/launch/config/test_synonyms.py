@@ -5,7 +5,7 @@ import pytest
 from launch.config.compose import TABLES, compose
 from launch.config.keys import known_names
 from launch.config.layers import find_config
-from launch.config.synonyms import foreign, suggest_key
+from launch.config.synonyms import load_synonyms, suggest_key
 from learners.algorithms.grpo import GRPOConfig
 from rlsys.errors import BadInput
 
@@ -258,7 +258,7 @@ def led_to(hint: str) -> str:
 
 
 def test_every_target_is_a_key_and_no_name_leads_to_two() -> None:
-    table = foreign()
+    table = load_synonyms()
     assert [ours for ours in table.equivalents if ours not in KNOWN] == []
     assert [ours for several in table.several.values() for ours in several if ours not in KNOWN] == []
     equivalents = [name for others in table.equivalents.values() for name in others]
@@ -274,7 +274,7 @@ def test_no_key_of_another_system_leads_to_a_wrong_one(names: dict[str, str]) ->
 
 
 def test_a_sentence_for_what_is_absent_names_keys_that_there_are() -> None:
-    words = [word.strip("`,;:()") for sentence in foreign().absent.values() for word in sentence.split()]
+    words = [word.strip("`,;:()") for sentence in load_synonyms().absent.values() for word in sentence.split()]
     ours = [
         word.partition("=")[0] for word in words if word.partition(".")[0] in {name.split(".")[0] for name in KNOWN}
     ]
@@ -321,7 +321,7 @@ def test_what_was_meant(typed: str, hint: str) -> None:
 )
 def test_a_hint_says_where_the_unit_differs(typed: str, ours: str, unit: str) -> None:
     assert suggest_key(typed, KNOWN).startswith(f" (did you mean '{ours}'? Here it is {unit}")
-    assert f"{typed} (here {unit}" in foreign().elsewhere(ours) or f"{typed}, " in foreign().elsewhere(ours)
+    assert f"{typed} (here {unit}" in load_synonyms().elsewhere(ours) or f"{typed}, " in load_synonyms().elsewhere(ours)
 
 
 def test_a_key_of_another_algorithm_is_not_proposed() -> None:

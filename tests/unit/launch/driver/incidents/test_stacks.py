@@ -40,7 +40,7 @@ def processes() -> Iterator[dict[str, subprocess.Popen[bytes]]]:
 def test_a_part_that_may_not_be_looked_into_is_asked_and_any_other_left_alone(
     processes: dict[str, subprocess.Popen[bytes]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(stacks, "spy", lambda pid, deadline_s: Stack("", "", "forbidden"))
+    monkeypatch.setattr(stacks, "ask_pyspy", lambda pid, deadline_s: Stack("", "", "forbidden"))
     found = read_stack(processes["answers"].pid)
     assert found.problem == "" and "deep_in_it" in found.place and found.text.count("thread ") == 2
     assert read_stack(processes["silent"].pid) == Stack("", "", "forbidden")
@@ -70,6 +70,7 @@ def test_the_place_is_the_innermost_line_that_is_no_library() -> None:
     ("said", "why"),
     [
         ("Permission Denied: Try running again with elevated permissions by going 'sudo env", "SYS_PTRACE"),
+        ("Error: Failed to suspend process\nReason: Operation not permitted (os error 1)\n", "SYS_PTRACE"),
         ("Error: Failed to find python version from target process\nReason: x\n", "Failed to find python version"),
         ("", "without a word"),
     ],

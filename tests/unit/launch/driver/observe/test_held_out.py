@@ -5,7 +5,7 @@ from functools import cache
 from typing import Any
 
 from launch.config.compose import compose
-from launch.driver.observe.held_out import cut_off, fall, fallen
+from launch.driver.observe.held_out import find_cut_off, find_drop, largest_drop
 from launch.run_dir.significance import share_interval
 
 STAGES = compose("quickstart", ["stages.rl.learner.lr=0.03"]).stages
@@ -21,10 +21,10 @@ def row(step: int, greedy: float, sampled: float = 0.5, *, width: float = 0.03, 
 
 
 def test_the_newest_is_compared_with_the_best_before_it() -> None:
-    found = fall([row(0, 0.7), row(10, 0.95), row(20, 0.9), row(30, 0.0, 0.4)])
+    found = largest_drop([row(0, 0.7), row(10, 0.95), row(20, 0.9), row(30, 0.0, 0.4)])
     assert found is not None and (found.play, found.best, found.best_step, found.now) == ("greedy", 0.95, 10, 0.0)
     assert found.describe() == "held-out accuracy fell from 0.950 to 0.000 (greedy, from step 10 to 30)"
-    (finding,) = fallen([row(0, 0.95), row(12, 0.0)], STAGES)
+    (finding,) = find_drop([row(0, 0.95), row(12, 0.0)], STAGES)
     assert (finding.stage, finding.what, finding.first_step, finding.last_step) == ("rl", "held_out", 0, 12)
     assert "lower stages.rl.learner.lr=0.03" in finding.describe() and finding.describe().startswith(
         "after step 12 of stage rl"
@@ -32,13 +32,13 @@ def test_the_newest_is_compared_with_the_best_before_it() -> None:
 
 
 def test_what_rose_what_the_draw_explains_and_other_prompts_are_no_fall() -> None:
-    assert fall([]) is None and fall([row(0, 0.9)]) is None
-    assert fall([row(0, 0.2), row(10, 0.95)]) is None
-    assert fall([row(0, 0.95), row(10, 0.91)]) is None  # the intervals meet
-    assert fall([row(0, 0.95), row(10, 0.1, prompts="other")]) is None
+    assert largest_drop([]) is None and largest_drop([row(0, 0.9)]) is None
+    assert largest_drop([row(0, 0.2), row(10, 0.95)]) is None
+    assert largest_drop([row(0, 0.95), row(10, 0.91)]) is None  # the intervals meet
+    assert largest_drop([row(0, 0.95), row(10, 0.1, prompts="other")]) is None
     old = {key: value for key, value in row(0, 0.95).items() if key != "prompts"}  # of an earlier rlsys
-    assert fall([old, row(10, 0.1)]) is None
-    assert fallen([row(0, 0.95), row(10, 0.1) | {"stage": "gone"}], STAGES) == []
+    assert largest_drop([old, row(10, 0.1)]) is None
+    assert find_drop([row(0, 0.95), row(10, 0.1) | {"stage": "gone"}], STAGES) == []
 
 
 def test_answers_of_an_evaluation_that_are_cut_off_are_said_with_their_limit() -> None:
@@ -51,12 +51,12 @@ def test_answers_of_an_evaluation_that_are_cut_off_are_said_with_their_limit() -
             row(9, 0.9) | shares | {f"{n}/episodes": episodes for n in ("greedy", "sampled")} | {"when": when},
         ]
 
-    (found,) = cut_off(played(0.1, 0.19), STAGES)
+    (found,) = find_cut_off(played(0.1, 0.19), STAGES)
     assert (found.what, found.stage, found.last_step) == ("held_out_cut", "rl", 9)
     assert "10% of greedy" in found.says and "sampled" not in found.says and "rollout.max_turn_tokens=" in found.says
-    assert "20% of sampled" in cut_off(played(0.09, 0.2), STAGES)[0].says
-    assert cut_off(played(0.09, 0.19), STAGES) == cut_off(played(0.9, 0.9, episodes=99), STAGES) == []
-    assert cut_off(played(0.9, 0.9, when="before"), STAGES) == cut_off([], STAGES) == []
+    assert "20% of sampled" in find_cut_off(played(0.09, 0.2), STAGES)[0].says
+    assert find_cut_off(played(0.09, 0.19), STAGES) == find_cut_off(played(0.9, 0.9, episodes=99), STAGES) == []
+    assert find_cut_off(played(0.9, 0.9, when="before"), STAGES) == find_cut_off([], STAGES) == []
 
 
 def test_the_limit_of_answers_that_are_cut_off_is_that_of_their_evaluation() -> None:
@@ -65,7 +65,7 @@ def test_the_limit_of_answers_that_are_cut_off_is_that_of_their_evaluation() -> 
 
     def limits(play: str) -> str:
         cut = {f"{play}/truncated": 0.9, f"{play}/episodes": 200}
-        (found,) = cut_off([row(9, 0.9) | {"when": "after"} | cut], stages)
+        (found,) = find_cut_off([row(9, 0.9) | {"when": "after"} | cut], stages)
         return found.says.partition(": raise ")[2]
 
     turn, window = "eval.max_turn_tokens=48", "engine.max_model_len=512"
@@ -93,7 +93,10 @@ def test_the_best_of_many_evaluations_at_one_accuracy_is_luck_and_no_fall() -> N
         for _ in range(60):
             shares = [sum(draw.random() < accuracy for _ in range(TASKS)) for _ in range(EVALUATIONS)]
             rows = [counted(step, right) for step, right in enumerate(shares)]
-            runs, false = runs + 1, false + any(fall(rows[:end]) is not None for end in range(2, EVALUATIONS + 1))
+            runs, false = (
+                runs + 1,
+                false + any(largest_drop(rows[:end]) is not None for end in range(2, EVALUATIONS + 1)),
+            )
     assert false <= 0.02 * runs
     lost = [*(counted(step, 47 + step % 2) for step in range(EVALUATIONS)), counted(EVALUATIONS, 0)]
-    assert fall(lost) is not None and fall(lost[-2:]) is not None
+    assert largest_drop(lost) is not None and largest_drop(lost[-2:]) is not None

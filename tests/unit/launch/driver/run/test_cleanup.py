@@ -97,8 +97,8 @@ def test_what_is_born_while_others_end_goes_too_and_what_survives_is_said(monkey
     left = cleanup.end_processes(lambda: next(looks))  # type: ignore[arg-type,return-value]
     assert left == [stuck]
     assert [each.signals for each in (first, born, stuck)] == [[15], [15], [15, 9]]
-    assert cleanup.survivors(left).startswith("rlsys: processes that do not end: 3 sleeper3: ")
-    assert cleanup.survivors([]) == ""
+    assert cleanup.describe_survivors(left).startswith("rlsys: processes that do not end: 3 sleeper3: ")
+    assert cleanup.describe_survivors([]) == ""
 
 
 def test_semaphores_of_killed_engines_go_and_others_stay(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -107,7 +107,7 @@ def test_semaphores_of_killed_engines_go_and_others_stay(tmp_path: Path, monkeyp
     files = {name: tmp_path / f"sem.rlsys-{owner}-ab_c123z" for name, owner in owners.items()}
     for path in [*files.values(), tmp_path / "sem.mp-ab_c123z"]:
         path.write_bytes(b"")
-    orphans.remove_left_behind(cleanup.dead)
+    orphans.remove_left_behind(cleanup.is_dead_owner)
     assert {path.name for path in tmp_path.iterdir()} == {
         files["ours"].name,
         files["elsewhere"].name,

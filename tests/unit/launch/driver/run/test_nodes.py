@@ -28,12 +28,12 @@ from launch.driver.run.nodes import (
     Probe,
     answer_probe,
     cache_folders,
+    check_node,
     check_nodes,
     check_rollouts,
-    holds_of,
-    look,
     mark_folders,
     name_node,
+    needs_by_part,
 )
 from launch.driver.run.rundir import open_locked
 from rlsys import VERSION
@@ -61,7 +61,7 @@ def corpus(path: str) -> SearchQAConfig:
 
 def test_parts_stand_in_the_order_in_which_they_are_placed() -> None:
     server = ServiceSpec(name="s", config=None, start=start_world)
-    rank, engine, other, service = holds_of(RECIPE, [RECIPE], [server], DEVICES["cpu"], MODEL, ranks=1)
+    rank, engine, other, service = needs_by_part(RECIPE, [RECIPE], [server], DEVICES["cpu"], MODEL, ranks=1)
     assert engine == other and engine.playing == (RECIPE,) and rank.playing == () and service.models == ()
     # 721,984 parameters in float32: 8 bytes in an engine (weights and a packed copy), 16 in a rank
     assert engine.memory_mb == 2100 + RECIPE.engine.kv_cache_mb + 5 and rank.memory_mb == 900 + 11
@@ -74,20 +74,20 @@ def test_parts_stand_in_the_order_in_which_they_are_placed() -> None:
         weights=(None, 2 * 4 * 721_984, 256 << 20),  # two versions, and a CPU's store
     )
     taught = ("learner.reference", "/teacher")  # no engine loads it
-    of_rank, of_engine, *_ = holds_of(RECIPE, [], [], DEVICES["cpu"], MODEL, ranks=1, teachers=[taught])
+    of_rank, of_engine, *_ = needs_by_part(RECIPE, [], [], DEVICES["cpu"], MODEL, ranks=1, teachers=[taught])
     assert (of_rank.models, of_engine.models) == ((MODEL, taught), (MODEL,))
-    on_gpus = holds_of(RECIPE, [], [], DEVICES["cuda"], MODEL, ranks=1)
+    on_gpus = needs_by_part(RECIPE, [], [], DEVICES["cuda"], MODEL, ranks=1)
     assert [each.memory_mb for each in on_gpus] == [0, 0, 0]
     assert all(each.gpus for each in on_gpus) and not together.gpus
-    played = holds_of(RECIPE, [RECIPE], [], DEVICES["cpu"], MODEL, ranks=0)
+    played = needs_by_part(RECIPE, [RECIPE], [], DEVICES["cpu"], MODEL, ranks=0)
     assert [each.weights for each in played] == [None, None]  # a checkpoint, which nobody sends
 
 
 def test_a_node_whose_gpus_cannot_be_used_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(machine, "cuda_unusable", lambda: "no CUDA: NVIDIA driver 535 knows CUDA up to 12.2")
     with refused(says="driver 535"):
-        look(NodeRequirements() + NodeRequirements(gpus=True), (), make_world)
-    look(NodeRequirements(), (), make_world)
+        check_node(NodeRequirements() + NodeRequirements(gpus=True), (), make_world)
+    check_node(NodeRequirements(), (), make_world)
 
 
 def test_a_shared_folder_is_told_from_one_of_the_same_name(tmp_path: Path) -> None:
@@ -117,14 +117,14 @@ def test_versions_in_a_folder_on_a_disk_take_no_ram(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(launch.driver.run.nodes.preflight, "check_host", asked.append)
     monkeypatch.setattr(launch.driver.run.nodes.preflight, "check_room", lambda *_: None)
     for folder in (None, "/local/weights"):
-        look(NodeRequirements(host_bytes=100.0, weights=(folder, 20, 0)), (), make_world)
+        check_node(NodeRequirements(host_bytes=100.0, weights=(folder, 20, 0)), (), make_world)
     assert asked == [120.0, 100.0]
 
 
 def test_what_a_node_lacks_is_named_by_its_key(tmp_path: Path) -> None:
     def said(holds: NodeRequirements) -> str:
         with pytest.raises(BadInput) as error:
-            look(holds, (), make_world)
+            check_node(holds, (), make_world)
         return str(error.value)
 
     assert (
@@ -141,7 +141,7 @@ def test_what_a_node_lacks_is_named_by_its_key(tmp_path: Path) -> None:
     ranks = NodeRequirements(host_bytes=10.0**17) + NodeRequirements(host_bytes=9 * 10.0**17)
     assert "its learner ranks keep about 1,000,000,000 GB in RAM" in said(ranks)
     assert "free, two versions of the weights" in said(NodeRequirements(weights=(str(tmp_path), 10**18, 0)))
-    look(NodeRequirements(), (), make_world)
+    check_node(NodeRequirements(), (), make_world)
 
 
 def test_who_plays_needs_no_data(tmp_path: Path) -> None:

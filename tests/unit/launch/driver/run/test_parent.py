@@ -14,7 +14,7 @@ import pytest
 
 from launch.driver.checkpoints.checkpoint import RESERVE
 from launch.driver.run import cleanup, parent
-from launch.driver.run.parent import HEAD, NODE, finish_run, why
+from launch.driver.run.parent import HEAD, NODE, find_reason, finish_run
 from rlsys.seals import own_digest
 from tests.made import records
 
@@ -208,8 +208,8 @@ def test_a_summary_of_the_drivers_own_stays(tmp_path: Path) -> None:
 def test_what_ended_a_driver(tmp_path: Path) -> None:
     log = tmp_path / "core.log"
     log.write_text("W connection.cc:216: The connection to the plasma store is failed. Terminate the process.\n")
-    assert NODE in why(1, str(log))
+    assert NODE in find_reason(1, str(log))
     log.write_text("nothing that we know\n")
-    assert str(log) in why(1, str(log))
-    assert "SIGSEGV" in why(-signal.SIGSEGV, None)
-    assert "memory" in why(-signal.SIGKILL, str(tmp_path / "none"))
+    assert str(log) in find_reason(1, str(log))
+    assert "SIGSEGV" in find_reason(-signal.SIGSEGV, None)
+    assert "memory" in find_reason(-signal.SIGKILL, str(tmp_path / "none"))

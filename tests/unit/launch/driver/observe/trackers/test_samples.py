@@ -2,7 +2,7 @@
 
 import pytest
 
-from launch.driver.observe.trackers.samples import COLUMNS, cells, spread
+from launch.driver.observe.trackers.samples import COLUMNS, cells, choose_samples
 from rlsys.types import EpisodeEnd, Failure, FailureKind, Message, Reward, Task, Timings, Trajectory
 
 
@@ -29,13 +29,13 @@ def outcome(value: float | None) -> Reward | Failure:
 def test_a_table_shows_different_prompts_from_the_lowest_reward_to_the_highest(
     groups: list[list[float | None]], count: int, expected: list[float]
 ) -> None:
-    chosen = spread([[outcome(value) for value in group] for group in groups], count)
+    chosen = choose_samples([[outcome(value) for value in group] for group in groups], count)
     assert [groups[group][sibling] for group, sibling in chosen] == expected
     assert len(set(chosen)) == len(chosen)
 
 
 def test_no_group_comes_twice_before_every_one_came_once() -> None:
-    chosen = spread([[outcome(value) for value in range(8)] for _ in range(5)], 5)
+    chosen = choose_samples([[outcome(value) for value in range(8)] for _ in range(5)], 5)
     assert sorted(group for group, _ in chosen) == [0, 1, 2, 3, 4]
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from launch.config.compose import compose, to_yaml
 from launch.driver.observe.trackers.base import TrackedRun
-from launch.driver.observe.trackers.table import TRACKERS, check_trackers, chosen, make_trackers
+from launch.driver.observe.trackers.table import TRACKERS, check_trackers, make_trackers, tracker_names
 from rlsys.config import output
 from rlsys.config.output import WandbConfig
 from tests.paths import ROOT
@@ -32,7 +32,7 @@ class Broken(Mine):
 
 
 def named(*overrides: str, config: str = "quickstart") -> list[str]:
-    return chosen(compose(config, overrides).recipe)
+    return tracker_names(compose(config, overrides).recipe)
 
 
 def tracked(directory: Path) -> TrackedRun:
