@@ -20,7 +20,7 @@ import psutil
 
 from launch.driver.run import cleanup
 from rlsys.system import memory, orphans
-from tests.made import records
+from tests.makers.made import records
 
 ROOT = Path(__file__).resolve().parents[2]
 STOP_S = 300.0  # from a signal to the end

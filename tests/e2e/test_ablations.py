@@ -7,7 +7,7 @@ import pytest
 from launch.cli import run
 from launch.config.compose import compose
 from launch.config.layers import CONFIGS
-from tests.public_sets import FEWER, prepare_all
+from tests.makers.public_sets import FEWER, prepare_all
 
 pytestmark = pytest.mark.e2e
 ABLATIONS = sorted(CONFIGS.glob("*/ablations/*.yaml"))

@@ -8,7 +8,7 @@ import pytest
 
 from launch.tools.analysis.figures import FIGURES
 from tests.e2e.runs import rlsys, rows, trajectories
-from tests.made import records
+from tests.makers.made import records
 
 SMALL = ["stages.sft.steps=40", "stages.rl.steps=4", "eval.tasks=8", "eval.samples=1", "stages.rl.eval.every=2"]
 

@@ -13,7 +13,7 @@ from launch.checks.models import CHUNKED, OWN_ATTENTION, RECURRENT, REFUSED, TRA
 from learners.policy import load_policy
 from learners.rows import pack_ids
 from rlsys.errors import BadInput
-from tests.outliers import put_outliers
+from tests.makers.outliers import put_outliers
 
 pytestmark = pytest.mark.slow
 SMALL = {

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from tests.e2e.runs import left_behind, rlsys, trajectories
-from tests.made import records
+from tests.makers.made import records
 
 SHORT = ["stages.sft.steps=40", "stages.rl.steps=2", "stages.rl.loop.groups_per_step=4", "eval.tasks=4"]
 MORE = ["iter_retgen", "ircot", "o2_searcher"]  # that tiny does not teach

@@ -19,8 +19,8 @@ from actors.worlds import EnvWorkerPool
 from rlsys.group_rollout import run_group
 from rlsys.rollout import RolloutPlan, TurnRequest
 from rlsys.types import Completion, Failure, Group, Reward, Task
-from tests import made
-from tests.bad_worlds import BAD, COMMAND, BadConfig, BadRewardConfig
+from tests.fakes.bad_worlds import BAD, COMMAND, BadConfig, BadRewardConfig
+from tests.makers import made
 from tests.unit.rlsys.test_rollout import LETTERS, completion
 
 T = TypeVar("T")
@@ -87,7 +87,7 @@ def test_a_step_that_harms_others_fails_its_own_group_alone(harm: str, kind: str
         assert isinstance(trajectory.reward, Failure)
         assert (trajectory.reward.kind, trajectory.reward.where, trajectory.retried) == (kind, "environment", ())
     (detail,) = outcomes(by_task[BAD])
-    assert detail.startswith("step in task bad of tests.bad_worlds.BadWorld ") and re.search(says, detail)
+    assert detail.startswith("step in task bad of tests.fakes.bad_worlds.BadWorld ") and re.search(says, detail)
     spared = [trajectory for task in GOOD for trajectory in by_task[task].trajectories]
     assert all(isinstance(trajectory.reward, Reward) for trajectory in spared)
     assert any(trajectory.discarded_tokens for trajectory in spared), "nobody was played again"
@@ -105,7 +105,7 @@ def test_a_reward_that_blocks_fails_its_own_group_alone() -> None:
 
     (bad, *good), _ = played(work)
     (detail,) = outcomes(bad)
-    assert detail.startswith("score in task bad of tests.bad_worlds.BadWorld blocked the others")
+    assert detail.startswith("score in task bad of tests.fakes.bad_worlds.BadWorld blocked the others")
     assert re.search(r"bad_worlds\.py:\d+ in sleep: time\.sleep\(1000\), called from .* in score_and_explain", detail)
     assert {t.reward.where for t in bad.trajectories} == {"reward"}  # type: ignore[union-attr]
     assert "answered" in {t.ended for t in bad.trajectories}, "it was played; its scoring failed"

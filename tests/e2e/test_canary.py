@@ -27,7 +27,7 @@ from rlsys.system.device import resolve, rounding_units
 from rlsys.system.weight_folder import WeightFolder
 from tests.device import RAY_CPUS, device, name, need_gpus
 from tests.e2e.tiny_models import FAULT, save_tiny
-from tests.fakes import OneNode
+from tests.fakes.parts import OneNode
 
 HERE = Path(__file__).resolve().parent
 PROBE = (tuple(range(5, 45)), tuple(range(60, 100)))

@@ -21,7 +21,7 @@ from tests.nodes import Cluster, needs_nodes, nodes
 
 pytestmark = [pytest.mark.e2e, pytest.mark.slow, needs_nodes]
 
-STUB = ROOT / "tests" / "slurm_stub.py"
+STUB = ROOT / "tests" / "fakes" / "slurm_stub.py"
 BIN = Path(sys.executable).parent
 SHORT = ["stages.sft.steps=10", "stages.rl.steps=400", "eval.tasks=4"]
 SPREAD = ["learner.threads=2"]  # both cores of a node: the engine has to be on the other one

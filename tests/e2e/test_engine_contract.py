@@ -32,8 +32,9 @@ from rlsys.rollout import TurnRequest
 from rlsys.system.orphans import SHARED
 from rlsys.system.weight_folder import WeightManifest, WeightsRejected
 from rlsys.types import Completion, Group, Reward, TurnStop, VersionSpan
-from tests import device, made
+from tests import device
 from tests.e2e.tiny_models import END, Kind, logits, logprobs, publish, save_tiny, tiny_model, tiny_tokenizer
+from tests.makers import made
 from tests.unit.rlsys.test_rollout import play_group
 
 pytestmark = pytest.mark.e2e

@@ -16,7 +16,7 @@ import actors.engine
 from actors.engine import Engine
 from actors.specs import IDLE, EngineFailed
 from rlsys.system.weight_folder import WeightManifest
-from tests.made import engine_spec
+from tests.makers.made import engine_spec
 
 VERSION = WeightManifest(version=1)
 

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from tests.e2e.runs import left_behind, rlsys
-from tests.judge_endpoint import ScriptedEndpoint, choice, scripted
-from tests.made import records
+from tests.fakes.judge_endpoint import ScriptedEndpoint, choice, scripted
+from tests.makers.made import records
 
 pytestmark = pytest.mark.slow
 KEY = "sk-very-secret-key"

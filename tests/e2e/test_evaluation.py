@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tests.e2e.runs import left_behind, rlsys, rows, summary
-from tests.made import records
+from tests.makers.made import records
 
 SETS = """extends: quickstart
 name: sets

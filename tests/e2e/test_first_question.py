@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests.e2e.runs import left_behind, rlsys
-from tests.judge_endpoint import scripted
+from tests.fakes.judge_endpoint import scripted
 
 GONE: Any = (404, {"x": "y"}, json.dumps({"error": {"message": "the model `gone` does not exist"}}))
 

@@ -20,7 +20,7 @@ import psutil
 import pytest
 import requests
 
-from tests.judge_endpoint import scripted
+from tests.fakes.judge_endpoint import scripted
 
 TOKEN = "t0ken-of-a-test"
 HALF = b"POST /retrieve HTTP/1.1\r\nhost: x\r\nauthorization: Bea"

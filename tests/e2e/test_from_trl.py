@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.e2e.runs import rlsys
-from tests.made import records
+from tests.makers.made import records
 from tests.unit.test_page_code import HOW_TO, blocks
 
 pytestmark = [pytest.mark.e2e, pytest.mark.slow]

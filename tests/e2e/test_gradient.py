@@ -21,10 +21,10 @@ from rlsys.config.learner import LearnerConfig
 from rlsys.losses import LossOutput
 from rlsys.reductions import weigh
 from rlsys.types import Sample
-from tests import made
 from tests.device import name, need_gpus
 from tests.e2e.learner_cases import bare_process, save_model, spawn, spec
-from tests.made import make_batch, make_shards
+from tests.makers import made
+from tests.makers.made import make_batch, make_shards
 
 TEMPERATURE = 0.8
 ENTROPY, KL = 0.05, 0.2

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.e2e.runs import rlsys
-from tests.made import records
+from tests.makers.made import records
 
 SEED = ["seed=100", "env.seed=100"]  # none of the study's: its settings were chosen on this one
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tests.e2e.runs import left_behind, rlsys, rows, summary, trajectories
-from tests.made import records
+from tests.makers.made import records
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1200)]
 SETS = ("triviaqa", "hotpotqa", "2wiki", "musique", "bamboogle")

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from tests.e2e.runs import left_behind, rlsys, trajectories
-from tests.made import records
+from tests.makers.made import records
 
 STAGES = {"shots_3": 3, "shots_2": 2, "shots_1": 1, "shots_0": 0}
 SHORT = [

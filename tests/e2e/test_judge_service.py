@@ -19,7 +19,7 @@ import pytest
 
 from actors.renderer import ChatRenderer
 from rlsys.types import Message
-from tests.judge_endpoint import five_is_right, scripted
+from tests.fakes.judge_endpoint import five_is_right, scripted
 
 ROOT = Path(__file__).resolve().parents[2]
 FIELDS = {"question": "2 + 3?", "answers": "5", "answer": "5.0"}

@@ -29,11 +29,11 @@ from rlsys.probe import mean_gap
 from rlsys.reductions import weigh
 from rlsys.system.weight_folder import WeightFolder
 from rlsys.types import Sample
-from tests import made
 from tests.e2e.learner_cases import SHAPE, bare_process, save_model, spawn, spec
 from tests.e2e.learner_cases import learner as learner
 from tests.e2e.learner_cases import path as path
-from tests.made import make_batch, make_shards
+from tests.makers import made
+from tests.makers.made import make_batch, make_shards
 
 CONFIG = LearnerConfig(lr=1e-3, schedule="cosine", warmup_steps=2, weight_decay=0.1, clip_grad=0.5, logit_chunk=16)
 PROBE = [[5, 6, 7, 8, 9], [10, 11], [12], [13, 14, 15, 16, 17, 18, 19]]

@@ -26,7 +26,7 @@ from rlsys.plan import plan_samples
 from tests.device import device, name, need_gpus
 from tests.e2e.learner_cases import bare_process, save_model, spawn, spec
 from tests.e2e.test_learner_rank import CONFIG, sample, save, tensors
-from tests.made import make_shards
+from tests.makers.made import make_shards
 
 pytestmark = [pytest.mark.e2e]
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tests.e2e.runs import left_behind, rlsys, rows, trajectories
-from tests.judge_endpoint import scripted
+from tests.fakes.judge_endpoint import scripted
 
 pytestmark = pytest.mark.slow
 FIRST = """extends: long_cot/tiny

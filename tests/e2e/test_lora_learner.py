@@ -13,12 +13,12 @@ from rlsys.adapters import WEIGHTS, Adapter, AdapterStart, read_adapter
 from rlsys.config.model import LoraConfig
 from rlsys.errors import BadInput
 from rlsys.system.weight_folder import WeightFolder
-from tests import made
 from tests.e2e.learner_cases import bare_process, spawn, spec
 from tests.e2e.learner_cases import learner as learner
 from tests.e2e.learner_cases import path as path
 from tests.e2e.test_learner_rank import CONFIG, PROBE, WeightedLogprob, batch, same, samples_of, save, save_hf, tensors
-from tests.made import make_shards
+from tests.makers import made
+from tests.makers.made import make_shards
 
 LORA = LoraConfig(rank=4, alpha=8.0)
 

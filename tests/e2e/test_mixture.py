@@ -15,8 +15,8 @@ from launch.driver.stages.rl_loop import curriculum_of
 from rlsys.config.envs import env_of
 from rlsys.journal import Dispatched, ledger, read_journal, surviving_rows
 from tests.e2e.runs import left_behind, rlsys, rows, steps_of, summary, trajectories
-from tests.judge_endpoint import choice, scripted
-from tests.made import records
+from tests.fakes.judge_endpoint import choice, scripted
+from tests.makers.made import records
 
 RECIPE = """
 name: both

@@ -32,11 +32,11 @@ from rlsys.group_rollout import run_group
 from rlsys.rollout import TurnRequest
 from rlsys.samples import sample_trajectory
 from rlsys.types import Completion, EpisodeEnd, Group, Ints, ToolCall, Trajectory, TurnStop
-from tests import made
-from tests.played import episode, tokenizer_in
+from tests.makers import made
+from tests.makers.played import episode, tokenizer_in
 
-FUNCTIONS = "tests.hostile_tools"
-SERVER = f"python {Path(__file__).parents[1] / 'hostile_mcp.py'}"
+FUNCTIONS = "tests.fakes.hostile_tools"
+SERVER = f"python {Path(__file__).parents[1] / 'fakes' / 'hostile_mcp.py'}"
 MOST = 1000  # characters of a result
 
 

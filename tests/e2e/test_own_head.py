@@ -10,7 +10,7 @@ import torch
 from learners.rank import LearnerRank
 from tests.e2e.learner_cases import bare_process, spawn, spec
 from tests.e2e.test_learner_rank import PROBE, begin, samples_of, tensors
-from tests.made import make_shards
+from tests.makers.made import make_shards
 
 pytestmark = pytest.mark.e2e
 

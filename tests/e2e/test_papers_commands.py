@@ -17,10 +17,10 @@ from launch.cli import parse, run
 from launch.commands.generate import FLAGS
 from launch.config.compose import compose
 from rlsys.errors import BadInput
-from tests.made import jsonl
+from tests.makers.made import jsonl
+from tests.makers.public_sets import FEWER, prepare_all
+from tests.makers.run_directory import result, run_directory
 from tests.papers_page import ROOT, commands
-from tests.public_sets import FEWER, prepare_all
-from tests.run_directory import result, run_directory
 
 pytestmark = pytest.mark.slow
 SAID = {"task": {"question": "2 + 3?", "answers": ["5"]}, "response": "<answer>\\boxed{5}</answer>"}

@@ -7,7 +7,7 @@ import pytest
 
 from tests import smollm2
 from tests.e2e.runs import rlsys
-from tests.made import records
+from tests.makers.made import records
 
 pytestmark = [pytest.mark.e2e, pytest.mark.slow]
 

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from learners.scratch import CHAT_TEMPLATE
-from tests import pretrained_like
 from tests.e2e.runs import left_behind, rlsys, rows, summary
+from tests.makers import pretrained_like
 
 SHORT = ["stages.sft.steps=1", "stages.sft.loop.groups_per_step=2", "stages.rl.steps=1", "eval.tasks=2"]
 SHORT += ["stages.rl.loop.groups_per_step=2", "stages.rl.loop.group_size=2", "eval.samples=0", "tracker=none"]

@@ -12,7 +12,7 @@ from rlsys.journal import ledger, read_journal, surviving_rows
 from rlsys.records import unpack_floats
 from tests import device, wandb_file
 from tests.e2e.runs import left_behind, rlsys, rows, summary, trajectories
-from tests.made import jsonl, records
+from tests.makers.made import jsonl, records
 
 SHRUNKEN = ["stages.sft.steps=150", "stages.rl.steps=12", "eval.tasks=60", "checkpoint.every=6"]
 SHRUNKEN.append("stages.rl.learner.schedule=constant")  # over so few steps it would fall before much is learned

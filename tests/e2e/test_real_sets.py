@@ -8,8 +8,8 @@ import pytest
 
 from launch.config.layers import CONFIGS
 from tests.e2e.runs import left_behind, rlsys
-from tests.judge_endpoint import scripted
-from tests.real_sets import write_real_sets
+from tests.fakes.judge_endpoint import scripted
+from tests.makers.real_sets import write_real_sets
 
 TINY = """extends: paper.yaml
 name: graph_rl-tiny-eval

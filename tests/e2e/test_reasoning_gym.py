@@ -23,7 +23,7 @@ from envs.tools.gym_scorer import GymScorer, How, Scored
 from envs.tools.sandbox import SandboxConfig
 from envs.worlds.reasoning_gym import ReasoningGymConfig, ReasoningGymWorld
 from tests.e2e.runs import rlsys
-from tests.made import records
+from tests.makers.made import records
 from tests.paths import ROOT
 from tests.refused import refused
 from tests.sandboxed import run_closing

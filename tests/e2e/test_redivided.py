@@ -14,7 +14,7 @@ from tests.device import device, need_gpus
 from tests.e2e.learner_cases import bare_process, save_model, spawn, spec
 from tests.e2e.runs import rlsys, rows
 from tests.e2e.test_learner_rank import begin, samples_of, save, tensors
-from tests.made import make_shards
+from tests.makers.made import make_shards
 
 pytestmark = [pytest.mark.e2e, pytest.mark.slow]
 

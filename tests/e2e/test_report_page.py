@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from launch.tools.report.kept import Room
-from tests.report_example import halves, make_page
+from tests.makers.report_example import halves, make_page
 
 
 @pytest.fixture(scope="module")

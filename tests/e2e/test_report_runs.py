@@ -23,8 +23,8 @@ from launch.tools.report.page import write_page
 from launch.tools.report.server import make_server
 from rlsys.jsonl import line_of
 from tests.browser import Opened
+from tests.makers.report_example import example_report, write_run
 from tests.paths import ROOT
-from tests.report_example import example_report, write_run
 
 
 def finished(folder: Path, seed: int = 0) -> Path:

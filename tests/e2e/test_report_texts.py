@@ -12,8 +12,8 @@ import pytest
 from launch.tools.report.page import write_page
 from rlsys.jsonl import line_of
 from tests.browser import Opened
-from tests.hostile_texts import EVERYTHING, HOSTILE
-from tests.report_example import episodes_of, example_report, make_page, write_run
+from tests.fakes.hostile_texts import EVERYTHING, HOSTILE
+from tests.makers.report_example import episodes_of, example_report, make_page, write_run
 
 
 def look_at_everything(opened: Opened) -> None:

@@ -20,7 +20,7 @@ import psutil
 import pytest
 import requests
 
-from tests import tiny_encoder
+from tests.makers import tiny_encoder
 
 NUM_PASSAGES = 3000
 LETTERS = "abcdefghijklmnopqrstuvwxyz"

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.e2e.runs import left_behind, rlsys, summary
-from tests.made import records
+from tests.makers.made import records
 
 SMALL = ["eval.tasks=8", "eval.greedy=false", "wandb.mode=disabled"]
 

@@ -10,9 +10,9 @@ import pytest
 from launch.config.layers import CONFIGS
 from launch.data.derived import single_steps
 from tests.e2e.runs import left_behind, rlsys
-from tests.judge_endpoint import choice, scripted
-from tests.made import jsonl, records
-from tests.real_sets import write_real_sets
+from tests.fakes.judge_endpoint import choice, scripted
+from tests.makers.made import jsonl, records
+from tests.makers.real_sets import write_real_sets
 
 QUESTIONS = [
     {"question": f"Is {n} odd?", "answers": ["yes"], "decomposition": [f"What is {n}?"], "facts": [f"{n} is a number"]}

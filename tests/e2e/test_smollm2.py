@@ -21,10 +21,11 @@ from learners.rows import pack_ids
 from rlsys.errors import BadInput
 from rlsys.samples import sample_trajectory
 from rlsys.types import Completion, EpisodeEnd, Message, Trajectory, TurnStop, VersionSpan
-from tests import made, smollm2, smollm2_cells
+from tests import smollm2, smollm2_cells
 from tests.e2e.runs import rlsys
-from tests.made import records
-from tests.played import episode
+from tests.makers import made
+from tests.makers.made import records
+from tests.makers.played import episode
 
 pytestmark = [pytest.mark.e2e, pytest.mark.slow]
 

@@ -12,7 +12,7 @@ import pytest
 from rlsys.errors import BadInput
 from tests import smollm2
 from tests.e2e.runs import left_behind, rlsys
-from tests.made import records
+from tests.makers.made import records
 
 
 @pytest.mark.slow

@@ -12,7 +12,7 @@ import pytest
 
 from launch.driver.checkpoints.checkpoint import step_of
 from tests.e2e.runs import left_behind, rlsys, rows, summary
-from tests.made import records
+from tests.makers.made import records
 
 SFT_STEPS = 60
 RECIPE = """

@@ -11,7 +11,7 @@ from launch.config.compose import compose
 from launch.config.layers import CONFIGS
 from rlsys.journal import ledger, read_journal, surviving_rows
 from tests.e2e.runs import left_behind, rlsys, rows, steps_of, summary
-from tests.made import records
+from tests.makers.made import records
 
 pytestmark = pytest.mark.slow
 SHORT = ["stages.sft.steps=60", "stages.tries.generate.tasks=40", "stages.tries.generate.samples=3", "eval.tasks=8"]

@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from tests.e2e.runs import left_behind, rlsys, rows, summary, trajectories
-from tests.judge_endpoint import scripted
-from tests.made import records
+from tests.fakes.judge_endpoint import scripted
+from tests.makers.made import records
 
 RECIPE = """extends: swirl/tiny
 name: swirl-judged

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from tests.e2e.runs import left_behind, rlsys, rows, summary
-from tests.judge_endpoint import scripted
-from tests.made import records
+from tests.fakes.judge_endpoint import scripted
+from tests.makers.made import records
 
 KEY = "sk-very-secret-key"
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from tests.e2e.runs import rlsys, rows, summary
-from tests.made import records
+from tests.makers.made import records
 
 
 @pytest.mark.slow

@@ -22,7 +22,7 @@ from learners.algorithms.base import PROXIMAL, REFERENCE, VALUES, Algorithm, mom
 from rlsys.batch import MicroBatch
 from rlsys.reductions import weigh
 from rlsys.types import Sample, TokenStream
-from tests import made
+from tests.makers import made
 
 VOCABULARY, HIDDEN, END, LONGEST = 12, 16, 1, 6
 TASKS, SIBLINGS, TOKENS_PER_ROW = 4, 4, 40

@@ -25,7 +25,7 @@ from tests.e2e.learner_cases import bare_process, spawn
 from tests.e2e.learner_cases import spec as rank_spec
 from tests.e2e.test_engine_contract import Loop, spec
 from tests.e2e.tiny_models import publish
-from tests.made import make_batch
+from tests.makers.made import make_batch
 
 pytestmark = pytest.mark.slow
 

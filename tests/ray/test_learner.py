@@ -24,7 +24,7 @@ from rlsys.plan import plan_batch
 from rlsys.samples import sample_refs
 from rlsys.summaries import refer_to
 from rlsys.system import supervisor
-from tests import made
+from tests.makers import made
 from tests.ray.lost import lost
 
 pytestmark = pytest.mark.ray

@@ -25,8 +25,8 @@ from rlsys.summaries import GroupRef, summarize_group
 from rlsys.system import supervisor
 from rlsys.system.weight_folder import WeightFolder
 from rlsys.types import EpisodeEnd, Ticket
-from tests.fakes import FakeWorker, OneNode
-from tests.made import engine_spec, plan, ticket
+from tests.fakes.parts import FakeWorker, OneNode
+from tests.makers.made import engine_spec, plan, ticket
 from tests.paths import ROOT
 from tests.ray.lost import lost as lost_object
 

@@ -18,7 +18,7 @@ import ray
 from actors.services import Services, ServiceSpec, Tell, start_world
 from rlsys.errors import BadInput, RunFailed
 from rlsys.system import supervisor
-from tests.served import EchoConfig
+from tests.fakes.served import EchoConfig
 
 
 @asynccontextmanager

@@ -31,7 +31,7 @@ from launch.driver.run.weight_sync import WeightSync
 from rlsys.probe import Probe, ProbeValues
 from rlsys.system.device import RoundingUnits
 from rlsys.system.weight_folder import WeightManifest
-from tests import made
+from tests.makers import made
 from tests.paths import ROOT
 
 FOLDER = ROOT / "benchmarks"

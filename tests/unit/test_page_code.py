@@ -35,11 +35,11 @@ from rlsys.errors import BadInput
 from rlsys.samples import sample_trajectory
 from rlsys.transcripts import read_transcript
 from rlsys.types import EpisodeEnd, Message, Reward, Task, Trajectory, Transcript
-from tests import made
 from tests.golden.tiny import curve
-from tests.made import plan
+from tests.makers import made
+from tests.makers.made import plan
+from tests.makers.played import episode, tokenizer_in
 from tests.paths import ROOT
-from tests.played import episode, tokenizer_in
 from tests.refused import refused
 
 README = ROOT / "README.md"

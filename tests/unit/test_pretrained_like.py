@@ -9,8 +9,8 @@ import pytest
 import torch
 
 from learners.export import perturb_weights
-from tests import pretrained_like
-from tests.pretrained_like import LAYERS, POSITIONS, VOCABULARY
+from tests.makers import pretrained_like
+from tests.makers.pretrained_like import LAYERS, POSITIONS, VOCABULARY
 
 
 @pytest.fixture(scope="module")

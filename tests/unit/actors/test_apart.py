@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from actors.worlds import EnvWorkerPool
-from tests.local_worlds import LocalProcess
+from tests.fakes.local_worlds import LocalProcess
 from tests.unit.actors.test_worlds import SPEC
 
 

@@ -17,7 +17,7 @@ from rlsys.group_rollout import run_group
 from rlsys.rollout import RolloutPlan, TurnRequest
 from rlsys.summaries import refer_to
 from rlsys.types import Completion, EpisodeEnd, Failure, FailureKind, Group, Message, Reward, Step, Task, TurnStop
-from tests import made
+from tests.makers import made
 from tests.unit.envs.services.test_guard import play as run
 from tests.unit.rlsys.test_rollout import LETTERS, Counting, counting, one
 

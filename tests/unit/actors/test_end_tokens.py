@@ -15,7 +15,7 @@ from actors.renderer import ChatRenderer
 from launch.checks.prompts import doubts
 from learners.scratch import train_tokenizer
 from rlsys.types import Message, TurnStop
-from tests import made
+from tests.makers import made
 from tests.refused import refused
 
 QUESTION = Message(role="user", content="Ann has 48 pens.")

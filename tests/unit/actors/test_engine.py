@@ -30,7 +30,7 @@ from actors.specs import IDLE, EngineFailed, EngineSpec, EngineStats, Gauges, Pr
 from rlsys.adapters import Adapter
 from rlsys.rollout import TurnRequest
 from rlsys.system.weight_folder import WeightManifest, WeightsRejected
-from tests.made import engine_spec
+from tests.makers.made import engine_spec
 
 VERSION = WeightManifest(version=7, tensors=3)
 ASKED = TurnRequest(max_tokens=6, temperature=0.5, top_p=0.9, seed=4, stop=("</a>",))

@@ -17,7 +17,7 @@ from envs.services.guard import ToolRefused
 from envs.services.judge.config import JudgeConfig
 from envs.services.judge.judge import Judge
 from rlsys.types import Message, TurnStop
-from tests.made import engine_spec
+from tests.makers.made import engine_spec
 
 
 def test_a_question_is_one_message_of_the_users_and_its_end_says_whether_it_was_cut(

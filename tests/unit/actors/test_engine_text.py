@@ -16,8 +16,8 @@ from actors.renderer import ChatRenderer
 from actors.specs import Gauges
 from rlsys.rollout import TurnRequest
 from rlsys.types import Completion, Message, ToolCall, ToolOffer, TurnStop
-from tests.made import engine_spec
-from tests.played import tokenizer_in
+from tests.makers.made import engine_spec
+from tests.makers.played import tokenizer_in
 from tests.unit.actors.test_renderer_tools import MISTRAL, OFFER
 
 detokenizer = pytest.importorskip("vllm.v1.engine.detokenizer")

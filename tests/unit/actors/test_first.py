@@ -9,9 +9,9 @@ import pytest
 
 from actors.pool import RolloutPool
 from actors.seats import Seats
-from tests.fake_ray import fake_ray as fake_ray
-from tests.fake_workers import PLAY, Script, run, version
-from tests.made import ticket
+from tests.fakes.fake_ray import fake_ray as fake_ray
+from tests.fakes.fake_workers import PLAY, Script, run, version
+from tests.makers.made import ticket
 from tests.unit.envs.services.test_guard import play
 
 

@@ -11,10 +11,10 @@ import pytest
 from actors.pool import RolloutPool
 from rlsys.errors import RunFailed
 from rlsys.types import Failure, Group, Ticket
-from tests.fake_ray import fake_ray as fake_ray
-from tests.fake_workers import PLAY, FakeDistributor, Script, run, version
-from tests.made import group as made_group
-from tests.made import ticket
+from tests.fakes.fake_ray import fake_ray as fake_ray
+from tests.fakes.fake_workers import PLAY, FakeDistributor, Script, run, version
+from tests.makers.made import group as made_group
+from tests.makers.made import ticket
 
 pytestmark = pytest.mark.usefixtures("fake_ray")
 

@@ -18,10 +18,10 @@ from rlsys.deadlines import hung_s
 from rlsys.group_rollout import run_group
 from rlsys.system import supervisor
 from rlsys.types import Failure, Ticket
-from tests import made
-from tests.fake_ray import FakeRay
-from tests.fake_ray import fake_ray as fake_ray
-from tests.fake_workers import PLAY, Script, make_pool, version
+from tests.fakes.fake_ray import FakeRay
+from tests.fakes.fake_ray import fake_ray as fake_ray
+from tests.fakes.fake_workers import PLAY, Script, make_pool, version
+from tests.makers import made
 from tests.unit.actors.test_cut_by_time import Engine
 from tests.unit.envs.services.test_guard import now
 from tests.unit.envs.services.test_guard import play as run

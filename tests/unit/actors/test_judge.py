@@ -24,10 +24,10 @@ from envs.services.judge.request import Judged, JudgeRequest
 from rlsys.rollout import EpisodeBroken, RolloutPlan
 from rlsys.system.calls import SERVICE_TOKEN
 from rlsys.types import FailureKind, Group, Reward, Task, Ticket
-from tests import made
-from tests.judge_endpoint import scripted
-from tests.local_worlds import play_here
-from tests.made import plan, ticket, transcript
+from tests.fakes.judge_endpoint import scripted
+from tests.fakes.local_worlds import play_here
+from tests.makers import made
+from tests.makers.made import plan, ticket, transcript
 
 SCORING = ScoringSpec(grader_workers=1, grader_deadline_s=5.0)
 TRANSCRIPT = transcript("5", task=Task(task_id="t", question="2 + 3?"))

@@ -12,9 +12,9 @@ import actors.services
 from actors.services import Services, ServiceSpec
 from rlsys.errors import BadInput, RunFailed
 from rlsys.system.calls import SERVICE_TOKEN
-from tests.fake_ray import FakeRay
-from tests.fake_ray import fake_ray as fake_ray
-from tests.fake_workers import until
+from tests.fakes.fake_ray import FakeRay
+from tests.fakes.fake_ray import fake_ray as fake_ray
+from tests.fakes.fake_workers import until
 
 
 class Server:

@@ -9,9 +9,9 @@ import pytest
 
 from actors.services import Services, ServiceSpec
 from rlsys.system.parts import of_part
-from tests.fake_ray import FakeRay
-from tests.fake_ray import fake_ray as fake_ray
-from tests.fake_workers import Script, make_pool
+from tests.fakes.fake_ray import FakeRay
+from tests.fakes.fake_ray import fake_ray as fake_ray
+from tests.fakes.fake_workers import Script, make_pool
 
 
 @pytest.mark.parametrize("places", [["a"], ["a", "b", "c"]])

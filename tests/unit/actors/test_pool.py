@@ -20,10 +20,10 @@ from rlsys.rollout import RolloutPlan
 from rlsys.summaries import GroupRef
 from rlsys.system.supervisor import MAX_RESTARTS, GaveUp
 from rlsys.types import EpisodeEnd, Failure, Ticket
-from tests.fake_ray import FakeRay
-from tests.fake_ray import fake_ray as fake_ray
-from tests.fake_workers import PLAY, FakeDistributor, Script, run, until, version
-from tests.made import ticket
+from tests.fakes.fake_ray import FakeRay
+from tests.fakes.fake_ray import fake_ray as fake_ray
+from tests.fakes.fake_workers import PLAY, FakeDistributor, Script, run, until, version
+from tests.makers.made import ticket
 
 pytestmark = pytest.mark.usefixtures("fake_ray")
 

@@ -23,7 +23,7 @@ from learners.served_reference import ServedReference
 from rlsys.batch import MicroBatch, make_row
 from rlsys.errors import RunFailed
 from rlsys.system.served import ReferenceAddress
-from tests import made
+from tests.makers import made
 
 TOKEN = "t0ken"
 

@@ -20,8 +20,8 @@ from actors.renderer import ChatRenderer
 from rlsys.rollout import Continuation
 from rlsys.samples import sample_trajectory
 from rlsys.types import Completion, Message, Sample, Trajectory, Turn, TurnStop
-from tests import made
-from tests.played import tokenizer_in
+from tests.makers import made
+from tests.makers.played import tokenizer_in
 from tests.refused import refused
 
 TAGS = ("<math_exp>", "</math_exp>", "<answer>", "</answer>")

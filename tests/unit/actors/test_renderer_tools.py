@@ -15,8 +15,8 @@ from learners.scratch import CHAT_TEMPLATE
 from rlsys.errors import BadInput
 from rlsys.samples import sample_trajectory
 from rlsys.types import Completion, Message, ToolCall, ToolOffer, Trajectory, Turn, TurnStop
-from tests import made
-from tests.played import tokenizer_in
+from tests.makers import made
+from tests.makers.played import tokenizer_in
 
 # Small templates in the way of each family: tools, calls, and results of tools.
 SHOWN = "{% for tool in tools or [] %}{{ tool | tojson }}\n{% endfor %}"

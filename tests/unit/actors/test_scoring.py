@@ -14,7 +14,7 @@ from envs.services.judge.config import JudgeConfig
 from envs.services.judge.request import RULED
 from envs.services.stats import ToolStats, merge
 from rlsys.types import Reward, Transcript
-from tests.made import transcript
+from tests.makers.made import transcript
 
 SCORING = ScoringSpec(grader_workers=1, grader_deadline_s=5.0)
 

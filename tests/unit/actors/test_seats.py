@@ -17,8 +17,8 @@ from actors.worker import RolloutWorker, WorkerSpec
 from rlsys.rollout import TurnRequest
 from rlsys.system.weight_folder import WeightManifest, WeightsRejected
 from rlsys.types import Completion, Group, Reward, TurnStop
-from tests import made
-from tests.local_worlds import play_here
+from tests.fakes.local_worlds import play_here
+from tests.makers import made
 from tests.unit.envs.services.test_guard import play as run
 from tests.unit.rlsys.test_rollout import completion, play_group
 

@@ -16,9 +16,9 @@ from rlsys.config.served import ServedConfig
 from rlsys.errors import RunFailed
 from rlsys.rollout import TurnRequest
 from rlsys.types import Message, TurnStop
-from tests import made
-from tests.judge_endpoint import scripted
-from tests.made import plan, ticket
+from tests.fakes.judge_endpoint import scripted
+from tests.makers import made
+from tests.makers.made import plan, ticket
 
 STOPS = ("</search>", "</answer>")
 

@@ -9,7 +9,7 @@ import pytest
 
 from actors.services import ServiceSpec, ToolService, start_world
 from rlsys.system.calls import SERVICE_TOKEN
-from tests.served import EchoConfig
+from tests.fakes.served import EchoConfig
 
 
 def test_a_ping_does_not_go_through_the_machines_proxy(monkeypatch: pytest.MonkeyPatch) -> None:

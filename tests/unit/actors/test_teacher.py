@@ -22,8 +22,8 @@ from rlsys.errors import BadInput, RunFailed
 from rlsys.rollout import TurnRequest
 from rlsys.system.calls import SERVICE_TOKEN
 from rlsys.types import Group, Message, TurnStop
-from tests import made
-from tests.made import plan, ticket
+from tests.makers import made
+from tests.makers.made import plan, ticket
 from tests.refused import refused
 
 

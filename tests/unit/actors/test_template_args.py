@@ -11,7 +11,7 @@ from actors.template_args import names_read
 from launch.driver.stages.trajectories import tokenizer_id
 from rlsys.errors import BadInput
 from rlsys.types import Message
-from tests.played import tokenizer_in
+from tests.makers.played import tokenizer_in
 
 # In Qwen3's manner: without thinking every turn opens with an empty thought.
 TEMPLATE = """\

@@ -12,8 +12,8 @@ from transformers import PreTrainedTokenizerFast
 from actors.chat import PROBE, PROBE_OFFER
 from actors.renderer import ChatRenderer
 from rlsys.types import Message, TurnStop
-from tests import made
-from tests.played import tokenizer_in
+from tests.makers import made
+from tests.makers.played import tokenizer_in
 from tests.refused import refused
 
 LLAMA2 = """\

@@ -10,7 +10,7 @@ import pytest
 from actors.world_process import pack, pack_answer, receive, unpack_answer
 from rlsys.broken import EpisodeBroken
 from rlsys.types import EpisodeEnd, Step
-from tests.bad_worlds import odd
+from tests.fakes.bad_worlds import odd
 
 
 def received(frame: bytes) -> Any:

@@ -14,9 +14,9 @@ from actors.specs import EngineFailed, EngineStats
 from actors.worker import RolloutWorker, WorkerSpec
 from rlsys.rollout import RolloutPlan
 from rlsys.types import Group, Ticket
-from tests import made
-from tests.local_worlds import play_here
-from tests.made import engine_spec, plan, ticket
+from tests.fakes.local_worlds import play_here
+from tests.makers import made
+from tests.makers.made import engine_spec, plan, ticket
 
 SCORING = ScoringSpec(grader_workers=1, grader_deadline_s=5.0)
 

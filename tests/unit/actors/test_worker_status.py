@@ -17,8 +17,8 @@ from actors.worker import RolloutWorker, WorkerSpec
 from rlsys.rollout import EpisodeBroken, TurnRequest
 from rlsys.system.weight_folder import WeightManifest
 from rlsys.types import FailureKind
-from tests.local_worlds import play_here
-from tests.made import engine_spec, ints
+from tests.fakes.local_worlds import play_here
+from tests.makers.made import engine_spec, ints
 
 ASKED = TurnRequest(max_tokens=4, temperature=1.0, top_p=1.0, seed=0)
 

@@ -20,10 +20,10 @@ from rlsys.group_rollout import run_group
 from rlsys.rollout import TurnRequest
 from rlsys.system.calls import SERVICE_TOKEN
 from rlsys.types import Completion, Failure, FailureKind, Reward, Task, Transcript
-from tests import made
-from tests.bad_worlds import BadConfig, BadReward, BadRewardConfig
-from tests.local_worlds import LocalProcess
-from tests.made import plan, ticket, transcript
+from tests.fakes.bad_worlds import BadConfig, BadReward, BadRewardConfig
+from tests.fakes.local_worlds import LocalProcess
+from tests.makers import made
+from tests.makers.made import plan, ticket, transcript
 from tests.unit.rlsys.test_rollout import LETTERS, completion
 
 SPEC = EnvWorkerSpec(
@@ -125,7 +125,7 @@ def test_what_earlier_processes_counted_is_kept(worlds: EnvWorkerPool, monkeypat
 
 
 def test_a_group_is_named_by_its_task_and_environment(worlds: EnvWorkerPool) -> None:
-    assert GroupSession(worlds, 1, PLAN, TASK).what == "task t of tests.bad_worlds.BadWorld"
+    assert GroupSession(worlds, 1, PLAN, TASK).what == "task t of tests.fakes.bad_worlds.BadWorld"
 
 
 def test_where_an_episode_stood_at_its_end_reaches_the_reward_and_the_trajectory(worlds: EnvWorkerPool) -> None:

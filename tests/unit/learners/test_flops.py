@@ -10,7 +10,7 @@ from learners.policy import PolicyModel
 from rlsys.adapters import Adapter
 from rlsys.batch import make_row
 from rlsys.types import Sample
-from tests import made
+from tests.makers import made
 
 
 def sample(length: int, sampled: int) -> Sample:

@@ -27,8 +27,8 @@ from rlsys.system.device import DEVICES
 from rlsys.system.parts import of_part
 from rlsys.system.weight_folder import Part, WeightFolder, WeightManifest
 from rlsys.types import Group
-from tests import made
-from tests.fake_ray import FakeRay
+from tests.fakes.fake_ray import FakeRay
+from tests.makers import made
 
 OPTIONS = GroupOptions(cpus=1, gpus=0, env_vars={}, start_timeout_s=60, call_timeout_s=60, ping_timeout_s=60)
 SPEC = RankSpec(

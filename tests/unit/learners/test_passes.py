@@ -15,7 +15,7 @@ from learners.stage import Phases
 from learners.update import count_rows, equal_rows, forward_first, forward_passes
 from rlsys.batch import MicroBatch, make_row
 from rlsys.metrics import values
-from tests import made
+from tests.makers import made
 
 
 @pytest.mark.parametrize(

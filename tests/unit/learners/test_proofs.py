@@ -20,8 +20,9 @@ from transformers import (
 from learners import attention, proofs
 from learners.proofs import LENGTHS, examine_head, require_packing
 from rlsys.adapters import Adapter
-from tests import pretrained_like, smollm2
-from tests.outliers import put_outliers
+from tests import smollm2
+from tests.makers import pretrained_like
+from tests.makers.outliers import put_outliers
 from tests.refused import refused
 
 DTYPES = (torch.float32, torch.bfloat16)

@@ -12,7 +12,7 @@ from learners.policy import PolicyModel, load_policy
 from learners.rounding import round_again
 from learners.rows import pack_ids
 from rlsys.system.device import UNITS, RoundingUnits
-from tests import pretrained_like
+from tests.makers import pretrained_like
 
 NOISE = 0.25  # what the canary tries first
 

@@ -16,7 +16,7 @@ from learners.stage import Loading, Phases, Reference, Stage, to_device
 from rlsys.batch import make_row
 from rlsys.config.learner import LearnerConfig
 from rlsys.system.device import DEVICES
-from tests import made
+from tests.makers import made
 
 HOST, CARD = torch.device("cpu"), torch.device("cuda", 0)
 

@@ -27,8 +27,8 @@ from rlsys.batch import UpdateReport
 from rlsys.config.learner import LearnerConfig
 from rlsys.metrics import Max, Mean, Metric, Sum, values
 from rlsys.types import Sample
-from tests import made
-from tests.made import make_shards
+from tests.makers import made
+from tests.makers.made import make_shards
 
 VERSION = 3
 RATIOS = {2: 1.0, 3: 1.5, 4: 0.5, 6: 1.05, 7: 0.95}  # policy over behaviour, by token

@@ -14,8 +14,8 @@ from rlsys.reductions import weigh
 from rlsys.samples import SampleRef, mask_stale, sample_refs, sample_trajectory
 from rlsys.summaries import GroupRef, refer_to
 from rlsys.types import Group, Reward, Sample, TokenStream, Trajectory
-from tests import made
-from tests.made import group, make_batch, ticket, trajectory, turn
+from tests.makers import made
+from tests.makers.made import group, make_batch, ticket, trajectory, turn
 
 
 def sample(length: int, start: int = 0) -> Sample:

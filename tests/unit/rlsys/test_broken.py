@@ -10,7 +10,7 @@ from rlsys.broken import Budget, CrashedEnvWorker, EpisodeBroken, EvictedByCrash
 from rlsys.errors import BadInput
 from rlsys.rollout import TurnRequest, score_transcript
 from rlsys.types import Completion, Failure, FailureKind, Reward, Task, Transcript
-from tests.made import TASK, Source, no_reward
+from tests.makers.made import TASK, Source, no_reward
 from tests.unit.rlsys.test_rollout import Counting, completion, one, play, saying
 
 INFRA = Failure(kind=FailureKind.INFRA, where="environment", detail="gone")

@@ -12,7 +12,7 @@ from rlsys.buffer import SlotBuffer, count_missing
 from rlsys.errors import RunFailed
 from rlsys.summaries import refer_to
 from rlsys.types import Ticket
-from tests.made import group, ticket
+from tests.makers.made import group, ticket
 
 
 async def begun(buffer: SlotBuffer) -> int:

@@ -45,9 +45,9 @@ from rlsys.types import (
     ToolOffer,
     Transcript,
 )
-from tests import made
-from tests.made import completion, plan, ticket, trajectory, turn
-from tests.made import group as group_of
+from tests.makers import made
+from tests.makers.made import completion, plan, ticket, trajectory, turn
+from tests.makers.made import group as group_of
 from tests.refused import refused
 
 GONE = Failure(kind=FailureKind.INFRA, where="rollout:0", detail="gone")

@@ -21,7 +21,7 @@ from rlsys.journal import (
     split_late,
     surviving_rows,
 )
-from tests.made import ticket
+from tests.makers.made import ticket
 
 
 def test_account_closes_over_outcomes_and_prompts_in_flight(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from rlsys.batch import make_row
 from rlsys.metrics import Max, Mean, merge, values
 from rlsys.mismatch import DEPTH_NAMES, mismatch_metrics, turns
 from rlsys.samples import sample_trajectory
-from tests.made import sample, trajectory, turn
+from tests.makers.made import sample, trajectory, turn
 
 
 def test_only_tokens_of_the_version_being_trained_are_compared() -> None:

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from rlsys.batch import make_row, sample_sums, to_tokens
 from rlsys.off_policy import importance_weights, log_ratio
 from rlsys.types import TokenStream
-from tests.made import sample
+from tests.makers.made import sample
 
 NAN = float("nan")
 CU_SEQLENS = torch.tensor([0, 3, 5])

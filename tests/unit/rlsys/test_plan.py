@@ -12,8 +12,8 @@ from rlsys.losses import nll_loss
 from rlsys.plan import BatchPlan, deal, pack, plan_batch, plan_samples, row_cost, shard_plan
 from rlsys.samples import SampleRef
 from rlsys.types import Sample
-from tests import made
-from tests.made import make_batch, make_shards
+from tests.makers import made
+from tests.makers.made import make_batch, make_shards
 
 
 def sample(length: int, start: int = 0) -> Sample:

@@ -12,7 +12,7 @@ from rlsys.records import GroupRecord, Tokens, read_group, record_of, score_json
 from rlsys.rollout import EpisodeBroken, failure_of
 from rlsys.transcripts import read_transcript
 from rlsys.types import EpisodeEnd, Failure, FailureKind, Group, Message, Reward, Task, Timings, TokenStream
-from tests.made import group, ticket, trajectory, turn
+from tests.makers.made import group, ticket, trajectory, turn
 from tests.refused import refused
 
 TASK = {"question": "Capital of France?", "answers": ["Paris"]}

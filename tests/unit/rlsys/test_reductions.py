@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 
 from rlsys.reductions import Reduction, weigh
 from rlsys.types import Sample
-from tests import made
-from tests.made import make_batch
+from tests.makers import made
+from tests.makers.made import make_batch
 
 REDUCTIONS: tuple[Reduction, ...] = ("token_mean", "sequence_mean", "group_total", "constant", "sequence_sum")
 

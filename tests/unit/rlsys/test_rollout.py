@@ -31,7 +31,7 @@ from rlsys.types import (
     Transcript,
     TurnStop,
 )
-from tests import made
+from tests.makers import made
 
 PLAY = made.plan(group_size=2, max_turn_tokens=4, max_context=40, timeout_s=5.0)
 TASK = Task(task_id="t", question="q", answers=("5",))

@@ -7,7 +7,7 @@ import pytest
 from envs.tasks.formats import read_source
 from rlsys.examples import read_answer, read_pair
 from rlsys.row_keys import LISTS, SHOWN, TAUGHT
-from tests.made import jsonl
+from tests.makers.made import jsonl
 from tests.refused import refused
 
 ASKED = {"role": "user", "content": "2 + 3?"}

@@ -12,8 +12,8 @@ from rlsys.batch import make_row
 from rlsys.reductions import weigh
 from rlsys.samples import mask_stale, sample_trajectory
 from rlsys.types import Reward, TokenStream, Trajectory, Turn, VersionSpan
-from tests import made
-from tests.made import completion, trajectory, turn
+from tests.makers import made
+from tests.makers.made import completion, trajectory, turn
 
 
 def test_turns_that_extend_each_other_become_one_token_exact_sample() -> None:

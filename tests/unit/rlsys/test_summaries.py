@@ -16,7 +16,7 @@ from rlsys.harvest import Harvest, harvest_groups
 from rlsys.metrics import values
 from rlsys.summaries import can_lack_signal, credit_group, summarize, summarize_group, use_metrics
 from rlsys.types import EpisodeEnd, Reward, Task, TokenStream
-from tests.made import group, ticket, trajectory, turn
+from tests.makers.made import group, ticket, trajectory, turn
 from tests.unit.rlsys.test_harvest import sampled_by
 
 BASELINE_FREE: list[tuple[str, dict[str, Any]]] = [("ppo", {}), ("reinforce_pp", {}), ("sft", {})]

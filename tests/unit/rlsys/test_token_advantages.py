@@ -17,7 +17,7 @@ from rlsys.records import record_of, unpack_floats
 from rlsys.samples import advantages_by_turn, sample_refs
 from rlsys.summaries import summarize
 from rlsys.types import Reward, Trajectory, VersionSpan
-from tests import made
+from tests.makers import made
 
 REWARD = Reward(value=1.0, parts={"correct": 1.0})
 

@@ -16,9 +16,9 @@ from actors.weights.distributor import DistributorOptions, Superseded, WeightDis
 from actors.weights.transfer import SourceFailed
 from rlsys.errors import RunFailed
 from rlsys.system.weight_folder import Part, WeightFolder, WeightManifest
-from tests.fake_ray import FakeRay
-from tests.fake_ray import fake_ray as fake_ray
-from tests.fake_workers import until
+from tests.fakes.fake_ray import FakeRay
+from tests.fakes.fake_ray import fake_ray as fake_ray
+from tests.fakes.fake_workers import until
 
 
 @dataclass

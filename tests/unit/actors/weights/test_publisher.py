@@ -14,10 +14,10 @@ from actors.weights.publisher import Pace, WeightPublisher
 from rlsys.errors import RunFailed
 from rlsys.system.weight_folder import WeightManifest, WeightsRejected
 from rlsys.types import Ticket
-from tests.fake_ray import FakeRay
-from tests.fake_ray import fake_ray as fake_ray
-from tests.fake_workers import LIMIT, OPTIONS, PLAY, FakeDistributor, Script, refused, run, until, version
-from tests.made import ticket
+from tests.fakes.fake_ray import FakeRay
+from tests.fakes.fake_ray import fake_ray as fake_ray
+from tests.fakes.fake_workers import LIMIT, OPTIONS, PLAY, FakeDistributor, Script, refused, run, until, version
+from tests.makers.made import ticket
 
 pytestmark = pytest.mark.usefixtures("fake_ray")
 

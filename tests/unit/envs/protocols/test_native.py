@@ -13,7 +13,7 @@ from envs.protocols.families.family import MAX_CALLS, Family
 from envs.protocols.families.tagged import HERMES
 from envs.protocols.native import FAMILIES, family_of, read_calls
 from rlsys.types import ToolCall
-from tests.hostile_texts import HOSTILE
+from tests.fakes.hostile_texts import HOSTILE
 
 NAMES = st.text(string.ascii_letters + string.digits + "_-", min_size=1, max_size=64)
 # Texts that no format of a message can hold as they are: marks of the formats themselves stay in JSON, not in XML.

@@ -10,7 +10,7 @@ from envs.rewards import make_reward
 from envs.rewards.answer import AnswerReward, AnswerRewardConfig, same_answer
 from envs.text.amounts import read_amount
 from rlsys.types import Reward
-from tests.made import transcript
+from tests.makers.made import transcript
 from tests.refused import refused
 
 

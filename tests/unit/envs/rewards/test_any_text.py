@@ -10,7 +10,7 @@ from envs.rewards import REWARDS, Explains, make_reward
 from envs.rewards.findings import EXCERPT
 from rlsys.choices import choose
 from rlsys.types import Task, Transcript
-from tests import made
+from tests.makers import made
 
 RECORD = {
     "options": {"A": "one", "B": "two"},

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from envs.rewards.blocksworld import BlocksworldReward, BlocksworldRewardConfig
 from envs.rewards.findings import Finding
 from rlsys.types import Reward, Transcript
-from tests import made
+from tests.makers import made
 from tests.refused import refused
 
 START = (

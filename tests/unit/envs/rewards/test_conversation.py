@@ -21,7 +21,7 @@ from envs.services.judge.request import Judged, JudgeRequest
 from envs.services.judge.templates import Prompts
 from rlsys.rollout import EpisodeBroken
 from rlsys.types import FailureKind, Message, Task, Transcript
-from tests.made import transcript
+from tests.makers.made import transcript
 from tests.refused import refused
 
 TASK = Task(task_id="t", question="who wrote X?")

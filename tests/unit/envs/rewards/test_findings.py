@@ -9,7 +9,7 @@ import pytest
 
 from envs.rewards.findings import Finding, Span, SumOfFindings, score_and_explain
 from rlsys.types import Reward, Transcript
-from tests.made import TASK
+from tests.makers.made import TASK
 
 SAID = Transcript(task=TASK, messages=())
 

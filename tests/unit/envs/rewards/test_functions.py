@@ -17,7 +17,7 @@ from launch.driver.stages.base import stage_of
 from launch.run_dir.solved import solving_parts
 from rlsys.broken import failure_of
 from rlsys.types import FailureKind, Reward, Transcript
-from tests.made import jsonl, transcript
+from tests.makers.made import jsonl, transcript
 from tests.refused import refused
 
 seen: dict[str, Any] = {}

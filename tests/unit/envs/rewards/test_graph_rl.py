@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from envs.rewards.graph_rl import GraphRLReward, GraphRLRewardConfig
 from rlsys.errors import BadInput
 from rlsys.types import Task
-from tests.made import transcript
+from tests.makers.made import transcript
 from tests.refused import refused
 
 LINKS = Task(

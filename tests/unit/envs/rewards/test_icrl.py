@@ -8,7 +8,7 @@ from envs.protocols.icrl import INFORMATION, INVALID_ACTION
 from envs.rewards.asks import Grading
 from envs.rewards.icrl import IcrlReward, IcrlRewardConfig
 from envs.rewards.transcript import split_inline
-from tests.made import transcript
+from tests.makers.made import transcript
 from tests.refused import refused
 
 REWARD = IcrlReward(IcrlRewardConfig())

@@ -7,7 +7,7 @@ from envs.rewards.asks import Grading, resolve_requests
 from envs.rewards.long_cot import LongCotReward, LongCotRewardConfig
 from envs.services.judge.config import JudgeConfig
 from rlsys.errors import BadInput
-from tests.made import transcript
+from tests.makers.made import transcript
 from tests.refused import refused
 
 RIGHT, WRONG, NONE = "so \\boxed{24}", "so \\boxed{25}", "so 24"

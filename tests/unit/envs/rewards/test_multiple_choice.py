@@ -5,7 +5,7 @@ import pytest
 from envs.rewards.multiple_choice import MultipleChoiceReward, MultipleChoiceRewardConfig
 from envs.text.choice import TRUE_FALSE, YES_NO, find_stated
 from rlsys.errors import BadInput
-from tests.made import transcript
+from tests.makers.made import transcript
 
 REWARD = MultipleChoiceReward(MultipleChoiceRewardConfig())
 OPTIONS = {"A": "Rome", "B": "Paris", "C": "Oslo", "D": "Bern, the city"}

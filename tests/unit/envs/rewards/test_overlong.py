@@ -11,7 +11,7 @@ from envs.rewards.answer import AnswerRewardConfig
 from envs.rewards.length import overlong
 from envs.rewards.long_cot import LongCotRewardConfig
 from rlsys.errors import BadInput
-from tests.made import transcript
+from tests.makers.made import transcript
 from tests.refused import refused
 
 

@@ -4,7 +4,7 @@ import pytest
 
 from envs.rewards.proscript import ProscriptReward, ProscriptRewardConfig
 from rlsys.errors import BadInput
-from tests.made import transcript
+from tests.makers.made import transcript
 
 REWARD = ProscriptReward(ProscriptRewardConfig())
 MILK = {

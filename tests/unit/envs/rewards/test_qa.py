@@ -20,7 +20,7 @@ from envs.text.words import normalize_answer
 from rlsys.errors import BadInput
 from rlsys.metrics import merge, values
 from rlsys.types import Transcript
-from tests.made import transcript
+from tests.makers.made import transcript
 
 BOXED = "<think>x</think><answer>It is \\boxed{Paris, France}.</answer>"
 

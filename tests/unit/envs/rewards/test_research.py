@@ -8,7 +8,7 @@ import pytest
 from envs.protocols.research import RESULT
 from envs.rewards.research import ResearchReward, ResearchRewardConfig
 from envs.rewards.transcript import split_inline
-from tests.made import transcript
+from tests.makers.made import transcript
 from tests.refused import refused
 
 REPO = ResearchReward(ResearchRewardConfig())

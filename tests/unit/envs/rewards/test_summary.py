@@ -16,7 +16,7 @@ from envs.services.judge.request import Judged, JudgeRequest
 from envs.services.judge.templates import Prompts
 from envs.tasks.prompts import Prompt
 from rlsys.types import Message, Task, Transcript
-from tests.real_sets import GOAL, PLAN, PUZZLE, SCRIPT, START
+from tests.makers.real_sets import GOAL, PLAN, PUZZLE, SCRIPT, START
 from tests.refused import refused
 
 JUDGE = JudgeConfig(endpoint="http://127.0.0.1:1/v1", model="m")

@@ -21,7 +21,7 @@ from envs.text.words import outcome_verdict, step_verdict
 from rlsys.config.verdicts import VerdictsConfig
 from rlsys.errors import BadInput
 from rlsys.types import Message, Task, Transcript
-from tests.made import transcript
+from tests.makers.made import transcript
 from tests.refused import refused
 
 

@@ -21,7 +21,7 @@ from launch.checks.own_functions import try_functions_of
 from launch.config.compose import compose
 from launch.driver.stages.base import scored_recipes
 from rlsys.types import Task
-from tests.made import jsonl
+from tests.makers.made import jsonl
 from tests.refused import refused
 
 TASKS = [Task(task_id=f"t:{n}", question=f"{n} + 1?", answers=(str(n + 1),), record={"level": n}) for n in range(4)]

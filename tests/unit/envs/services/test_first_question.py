@@ -16,7 +16,7 @@ from envs.services.first_question import Address, address_of_judge, address_of_s
 from envs.services.judge.config import JudgeConfig
 from rlsys.config.served import ServedConfig
 from rlsys.errors import BadInput
-from tests.judge_endpoint import ScriptedEndpoint, choice, scripted
+from tests.fakes.judge_endpoint import ScriptedEndpoint, choice, scripted
 
 KEY = "sk-very-secret-key"
 GONE = (404, {"x": "y"}, json.dumps({"error": {"message": "models/gone is not found"}}))

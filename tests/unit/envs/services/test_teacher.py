@@ -20,7 +20,7 @@ from launch.config.layers import CONFIGS
 from rlsys.config.generate import TeacherConfig
 from rlsys.errors import BadInput
 from rlsys.types import FailureKind, Message
-from tests.judge_endpoint import scripted
+from tests.fakes.judge_endpoint import scripted
 
 ASKED = Question(messages=(Message(role="user", content="2 + 3?"),), max_tokens=64, temperature=0.7, seed=5, top_p=0.9)
 

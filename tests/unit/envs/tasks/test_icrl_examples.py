@@ -12,7 +12,7 @@ from envs.protocols.record import last_between
 from envs.rewards.icrl import IcrlReward, IcrlRewardConfig
 from envs.rewards.transcript import split_inline
 from envs.tasks.prompts import SOLUTION, read_examples
-from tests.made import transcript
+from tests.makers.made import transcript
 from tests.refused import refused
 
 REWARDS = {"icrl": IcrlReward(IcrlRewardConfig()), "retool": IcrlReward(IcrlRewardConfig(tool="code"))}

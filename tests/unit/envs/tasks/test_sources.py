@@ -19,7 +19,7 @@ from envs.tasks.hub import choose, is_hub_name
 from rlsys.errors import BadInput
 from rlsys.examples import read_answer
 from rlsys.types import Task
-from tests.made import jsonl
+from tests.makers.made import jsonl
 from tests.paths import DATA, needs_data
 from tests.refused import refused
 

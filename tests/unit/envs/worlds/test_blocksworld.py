@@ -17,7 +17,7 @@ from envs.problems.blocks.words import read_facts, read_plan, read_verdict, sort
 from envs.worlds.blocksworld import BlocksworldConfig, BlocksworldWorld
 from rlsys.errors import BadInput
 from rlsys.types import EpisodeEnd, Task
-from tests.made import jsonl
+from tests.makers.made import jsonl
 from tests.paths import DATA, needs_data
 from tests.refused import refused
 

@@ -18,7 +18,7 @@ from envs.worlds.calculator import CalculatorConfig, CalculatorWorld, annotated_
 from launch.config.compose import compose
 from rlsys.errors import BadInput
 from rlsys.types import EpisodeEnd, Message, Task
-from tests.made import jsonl
+from tests.makers.made import jsonl
 from tests.paths import DATA, needs_data
 from tests.refused import refused
 

@@ -16,7 +16,7 @@ from envs.tools.search import Document, SearchConfig, SearchTool
 from launch.run_dir.played import content_of
 from rlsys.choices import choose
 from rlsys.types import Message, Task
-from tests.made import jsonl
+from tests.makers.made import jsonl
 from tests.refused import refused
 
 SEARCH = SearchConfig(url="http://127.0.0.1:9")

@@ -23,7 +23,7 @@ from launch.driver.run import nodes, wire
 from rlsys.choices import choose
 from rlsys.errors import BadInput
 from rlsys.types import Task
-from tests.made import jsonl
+from tests.makers.made import jsonl
 from tests.refused import refused
 
 GRAPH = {"kind": "connectivity", "num_nodes": 40, "source": 0}

@@ -20,7 +20,7 @@ from envs.problems.graphs.verify import Verdict, check
 from envs.worlds.graph import GraphConfig, GraphWorld
 from rlsys.errors import BadInput
 from rlsys.types import EpisodeEnd, Message, Task
-from tests.made import jsonl
+from tests.makers.made import jsonl
 from tests.refused import refused
 
 SMALL = GraphConfig(train_tasks=120, held_out_tasks=40)

@@ -8,7 +8,7 @@ import pytest
 from envs.tasks.formats import read_source
 from envs.worlds.prompts import PromptsConfig, PromptsWorld
 from rlsys.types import Message, Task
-from tests.made import jsonl
+from tests.makers.made import jsonl
 from tests.refused import refused
 
 USER = {"role": "user", "content": "2 + 3?"}

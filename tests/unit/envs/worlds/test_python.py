@@ -25,10 +25,10 @@ from envs.worlds.python import PythonMathConfig, PythonMathWorld, split_recorded
 from rlsys.errors import BadInput
 from rlsys.samples import sample_trajectory
 from rlsys.types import EpisodeEnd, FailureKind, Message, Task
-from tests import made
-from tests.made import jsonl, plan
+from tests.makers import made
+from tests.makers.made import jsonl, plan
+from tests.makers.played import episode, tokenizer_in
 from tests.paths import DATA, needs_data
-from tests.played import episode, tokenizer_in
 from tests.refused import refused
 from tests.sandboxed import run_closing
 

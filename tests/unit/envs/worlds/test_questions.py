@@ -15,7 +15,7 @@ from envs.text.words import last_boxed
 from envs.worlds.questions import QuestionsConfig, QuestionsWorld, find_solution
 from rlsys.errors import BadInput
 from rlsys.types import EpisodeEnd, Message, Task
-from tests.made import jsonl
+from tests.makers.made import jsonl
 from tests.paths import DATA, needs_data
 from tests.refused import refused
 

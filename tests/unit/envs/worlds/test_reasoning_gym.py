@@ -16,7 +16,7 @@ from envs.tools.gym_scorer import GymScorer, How, Scored
 from envs.tools.sandbox import Execution, Outcome, SandboxConfig
 from envs.worlds.reasoning_gym import ReasoningGymConfig, ReasoningGymWorld
 from rlsys.types import EpisodeEnd, Message, Task, Transcript
-from tests.made import jsonl
+from tests.makers.made import jsonl
 from tests.paths import ROOT
 from tests.refused import refused
 

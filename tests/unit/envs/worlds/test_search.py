@@ -32,10 +32,10 @@ from rlsys.types import (
     Trajectory,
     Transcript,
 )
-from tests import made
-from tests.made import jsonl
+from tests.makers import made
+from tests.makers.made import jsonl
+from tests.makers.played import episode, tokenizer_in
 from tests.paths import DATA, needs_data
-from tests.played import episode, tokenizer_in
 from tests.refused import refused
 
 SEARCHING = ("swirl", "research", "icrl", "o2_searcher")

@@ -8,7 +8,7 @@ from envs import new_player, new_world
 from envs.worlds.states import StatesConfig
 from rlsys.config.verdicts import VerdictsConfig
 from rlsys.types import EpisodeEnd, Message, Task
-from tests.made import jsonl
+from tests.makers.made import jsonl
 from tests.refused import refused
 from tests.unit.launch.driver.stages.test_judge import PLAYED
 

@@ -25,7 +25,7 @@ from launch.config.compose import compose
 from rlsys.broken import failure_of
 from rlsys.errors import BadInput
 from rlsys.types import EpisodeEnd, FailureKind, Message, Step, Task, ToolCall
-from tests.made import jsonl
+from tests.makers.made import jsonl
 from tests.refused import refused
 
 PRICE = ToolEntry(function="envs.problems.errands.price")

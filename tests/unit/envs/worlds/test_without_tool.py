@@ -18,7 +18,7 @@ from launch.config.compose import compose
 from launch.driver.evaluation.sets import sets_of
 from rlsys.choices import choose
 from rlsys.types import EpisodeEnd
-from tests.made import jsonl
+from tests.makers.made import jsonl
 from tests.refused import refused
 
 SMALL: dict[str, Any] = {"train_tasks": 30, "held_out_tasks": 4}

@@ -18,7 +18,7 @@ from launch.driver.run.wire import build_scratch_model
 from rlsys.config.model import ModelConfig
 from rlsys.errors import BadInput
 from rlsys.types import Message, Task
-from tests.played import tokenizer_in
+from tests.makers.played import tokenizer_in
 
 OWN = "{% for m in messages %}Q: {{ m.content }}\n{% endfor %}{% if add_generation_prompt %}A {{ mood }}{% endif %}"
 FEW = ["env.train_tasks=8", "env.held_out_tasks=8", "engine.max_model_len=512"]

@@ -30,7 +30,7 @@ from launch.config import compose
 from launch.config.layers import CONFIGS
 from rlsys.config.recipe import RecipeConfig
 from rlsys.errors import BadInput
-from tests.played import tokenizer_in
+from tests.makers.played import tokenizer_in
 from tests.refused import refused
 
 # Parameters as the hub shows them beside each model's files.

@@ -14,8 +14,8 @@ from launch.checks.prompts import prompt_lines
 from launch.config.compose import compose
 from rlsys.errors import BadInput
 from rlsys.types import Task
-from tests.made import jsonl
-from tests.played import tokenizer_in
+from tests.makers.made import jsonl
+from tests.makers.played import tokenizer_in
 from tests.refused import refused
 
 CHATML = (

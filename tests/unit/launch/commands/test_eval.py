@@ -19,7 +19,7 @@ from rlsys.config.served import ServedConfig
 from rlsys.errors import RunFailed
 from rlsys.rollout import RolloutPlan
 from rlsys.types import Failure, FailureKind, Group, Reward, Ticket
-from tests import made
+from tests.makers import made
 
 GENERATED = CalculatorConfig()
 FILE = CalculatorConfig(data="train.jsonl")

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from launch.cli import run
-from tests.judge_endpoint import five_is_right, scripted
-from tests.made import jsonl
+from tests.fakes.judge_endpoint import five_is_right, scripted
+from tests.makers.made import jsonl
 
 FIELDS = {"question": "2 + 3?", "answers": "5", "answer": "5.0"}
 

@@ -18,7 +18,7 @@ from launch.tools.score.report import explanation
 from rlsys.errors import BadInput
 from rlsys.types import Message, Reward, Task, TokenStream, Transcript
 from rlsys.untrusted import visible
-from tests.judge_endpoint import scripted
+from tests.fakes.judge_endpoint import scripted
 
 RIGHT = {"task": {"answers": ["Paris"]}, "response": "<think>x</think><answer>Paris</answer>"}
 

@@ -12,7 +12,7 @@ from launch.config.compose import compose
 from launch.config.layers import CONFIGS
 from launch.data.sets import SETS
 from launch.driver.evaluation.sets import plays_of
-from tests.real_sets import write_real_sets
+from tests.makers.real_sets import write_real_sets
 from tests.unit.launch.config.test_papers import downloaded, value
 
 __all__ = ["downloaded"]  # a fixture

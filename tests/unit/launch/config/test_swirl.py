@@ -11,7 +11,7 @@ from launch.cli import run
 from launch.config.compose import compose
 from launch.config.layers import CONFIGS
 from launch.driver.evaluation.sets import recipes_of
-from tests.made import jsonl
+from tests.makers.made import jsonl
 from tests.unit.test_page_code import blocks
 
 OWN_JUDGE, OWN_SET = blocks(CONFIGS / "swirl" / "README.md", "yaml")

@@ -9,8 +9,8 @@ import pytest
 
 from launch.cli import run
 from launch.data.phrases import Phrases
-from tests.judge_endpoint import scripted
-from tests.made import jsonl, records
+from tests.fakes.judge_endpoint import scripted
+from tests.makers.made import jsonl, records
 
 
 def taken_out(prompt: str) -> Any:

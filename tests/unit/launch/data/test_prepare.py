@@ -20,7 +20,7 @@ from envs.worlds.search_config import SearchQAConfig
 from launch.cli import run
 from launch.data import build
 from rlsys.examples import read_answer
-from tests.made import jsonl, records
+from tests.makers.made import jsonl, records
 from tests.paths import DATA, needs_data
 
 Rlsys = Callable[..., tuple[int, str, str]]

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from launch.cli import run
-from tests.public_sets import prepare_all
+from tests.makers.public_sets import prepare_all
 
 GPUS = {"swirl": 34, "graph_rl": 16, "icrl": 4, "icrl/code": 4, "research": 64, "long_cot": 16}  # with those of judges
 

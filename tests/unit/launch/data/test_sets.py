@@ -13,7 +13,7 @@ from launch.data.derived import in_order, single_steps
 from launch.data.recipes import RECIPES, recipe_of
 from launch.data.records import Role, by_question, paragraphs, questions
 from launch.data.sets import SETS, split_of
-from tests.made import jsonl
+from tests.makers.made import jsonl
 from tests.refused import refused
 
 # As the papers and the publishers state them.

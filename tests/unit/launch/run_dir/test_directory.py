@@ -13,8 +13,8 @@ from launch.run_dir.directory import read_directory
 from launch.run_dir.lines import DamageLog
 from launch.run_dir.state import find_state, is_locked
 from launch.run_dir.table import MOST_KEYS, read_rows
+from tests.makers.run_directory import result, run_directory
 from tests.refused import refused
-from tests.run_directory import result, run_directory
 
 
 def test_rows_become_columns_with_nan_where_a_row_has_no_such_number(tmp_path: Path) -> None:

@@ -13,8 +13,8 @@ import numpy as np
 from launch.run_dir.directory import read_directory
 from launch.run_dir.episodes import Episodes, read_episodes
 from rlsys.episode_index import EpisodePlace, index_row
-from tests.made import jsonl
-from tests.run_directory import episode, run_directory
+from tests.makers.made import jsonl
+from tests.makers.run_directory import episode, run_directory
 
 EVALUATION = {"step": 0, "stage": "rl", "when": "before", "set/greedy/episodes": 1}
 PLACE = EpisodePlace(file="step-000001.jsonl", offset=5, length=9, step=1, stage="rl")

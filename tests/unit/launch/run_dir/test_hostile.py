@@ -13,8 +13,8 @@ from launch.run_dir.directory import read_directory
 from launch.run_dir.lines import LONGEST, DamageLog, read_lines
 from launch.run_dir.runs import DEEPEST, read_config
 from launch.run_dir.state import is_locked
+from tests.makers.run_directory import run_directory
 from tests.refused import refused
-from tests.run_directory import run_directory
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from rlsys.choices import choose
 from rlsys.errors import BadInput
 from rlsys.metrics import merge, values
 from rlsys.types import Sample
-from tests import made
+from tests.makers import made
 
 NAN = float("nan")
 NAMES = ", ".join(ALGORITHMS)

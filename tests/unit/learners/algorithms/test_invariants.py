@@ -19,8 +19,8 @@ from rlsys.errors import BadInput
 from rlsys.metrics import values
 from rlsys.reductions import Reduction, weigh
 from rlsys.types import Sample, TokenStream
-from tests import made
-from tests.made import make_batch
+from tests.makers import made
+from tests.makers.made import make_batch
 
 GRADIENT = [
     name for name in ALGORITHMS if issubclass(choose("algorithm", ALGORITHMS, name).schema, PolicyGradientConfig)

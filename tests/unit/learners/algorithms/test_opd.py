@@ -13,7 +13,7 @@ from learners.algorithms.opd import OPDConfig
 from rlsys.batch import MicroBatch
 from rlsys.losses import kl_loss
 from rlsys.summaries import can_lack_signal, never_has_signal
-from tests import made
+from tests.makers import made
 
 MASK = (0, 0, 1, 1, 0, 1)
 POLICY, TEACHER = [-1.0, -2.0, -0.5], [-0.5, -2.25, -20.0]

@@ -15,8 +15,8 @@ from rlsys.batch import MicroBatch, padding_row
 from rlsys.metrics import merge, values
 from rlsys.reductions import Reduction, weigh
 from rlsys.types import Sample
-from tests import made
-from tests.made import make_batch
+from tests.makers import made
+from tests.makers.made import make_batch
 
 NAN = float("nan")
 

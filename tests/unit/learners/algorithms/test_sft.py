@@ -6,7 +6,7 @@ import torch
 from learners.algorithms.sft import SFT, SFTConfig
 from rlsys.batch import make_row
 from rlsys.metrics import values
-from tests.made import sample
+from tests.makers.made import sample
 
 DEMONSTRATION = sample((0, 0, 1, 1), logprobs=0.0, advantages=1.0, versions=0)
 

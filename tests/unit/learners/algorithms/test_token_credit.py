@@ -12,7 +12,7 @@ from learners.algorithms.reinforce_pp import ReinforcePP, ReinforcePPConfig
 from rlsys.batch import MicroBatch, make_row
 from rlsys.metrics import values
 from rlsys.types import Sample, TokenStream
-from tests import made
+from tests.makers import made
 from tests.refused import refused
 
 NAN = float("nan")

@@ -31,8 +31,8 @@ from launch.cli import run
 from rlsys.errors import BadInput
 from rlsys.rollout import EpisodeBroken
 from rlsys.types import FailureKind, Task, Transcript, TurnStop
-from tests.judge_endpoint import ScriptedEndpoint, choice, scripted
-from tests.made import transcript
+from tests.fakes.judge_endpoint import ScriptedEndpoint, choice, scripted
+from tests.makers.made import transcript
 from tests.refused import refused
 
 T = TypeVar("T")

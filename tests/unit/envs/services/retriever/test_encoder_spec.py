@@ -9,7 +9,7 @@ from huggingface_hub.errors import EntryNotFoundError, LocalEntryNotFoundError
 from envs.services.retriever.encoder import Encoder
 from envs.services.retriever.encoder_spec import spec_of
 from rlsys.errors import BadInput
-from tests import tiny_encoder
+from tests.makers import tiny_encoder
 from tests.refused import refused
 
 CLS, MEAN, LAST = ({f"pooling_mode_{mode}": True} for mode in ("cls_token", "mean_tokens", "lasttoken"))

@@ -19,7 +19,7 @@ from envs.services.retriever.corpus import Document, FileCorpus, ListCorpus
 from envs.services.retriever.encoder import Encoder
 from envs.services.retriever.encoder_spec import spec_of
 from envs.services.retriever.retriever import build_index, make_retriever
-from tests import tiny_encoder
+from tests.makers import tiny_encoder
 from tests.refused import refused
 
 LETTERS = "abcdefghijklmnopqrstuvwxyz"

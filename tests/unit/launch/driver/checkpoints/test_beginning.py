@@ -26,10 +26,10 @@ from learners.stage import Loading, Reference
 from rlsys.config.learner import LearnerConfig
 from rlsys.errors import LearnerLost
 from rlsys.system.device import DEVICES
-from tests import bandit
-from tests.fakes import BanditLearner
+from tests.fakes import bandit
+from tests.fakes.parts import BanditLearner
+from tests.makers.run_directory import seal_again
 from tests.refused import refused
-from tests.run_directory import seal_again
 from tests.unit.launch.driver.stages.test_rl import play
 
 TINY = Qwen3Config(

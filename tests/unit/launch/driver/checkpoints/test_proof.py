@@ -13,8 +13,8 @@ from launch.driver.run.parts import seal_model
 from launch.driver.run.rundir import RunDir
 from rlsys.errors import BadInput
 from rlsys.journal import Journal
+from tests.makers.run_directory import seal_again
 from tests.refused import refused
-from tests.run_directory import seal_again
 
 WEIGHTS = "model.safetensors"
 

@@ -12,7 +12,7 @@ import pytest
 from launch.driver.checkpoints.best import best_of, read_best
 from launch.driver.evaluation.background import BackgroundEvaluation
 from launch.driver.run.session import closing_line
-from tests.fakes import BanditPool
+from tests.fakes.parts import BanditPool
 from tests.refused import refused
 from tests.unit.launch.driver.stages import test_rl as driver
 

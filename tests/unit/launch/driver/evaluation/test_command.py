@@ -11,7 +11,7 @@ import pytest
 
 from launch.cli import run as rlsys
 from rlsys.errors import RunFailed
-from tests.fakes import BanditPool
+from tests.fakes.parts import BanditPool
 
 RECIPE = """
 name: command

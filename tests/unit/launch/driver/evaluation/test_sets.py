@@ -15,7 +15,7 @@ from rlsys.config.recipe import RecipeConfig
 from rlsys.config.rollout import RolloutConfig
 from rlsys.errors import BadInput, differences
 from rlsys.types import Task
-from tests.made import jsonl
+from tests.makers.made import jsonl
 from tests.refused import refused
 
 HEAD = """

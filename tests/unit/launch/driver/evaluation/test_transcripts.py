@@ -5,7 +5,7 @@ from pathlib import Path
 
 from launch.driver.evaluation.transcripts import Transcripts, transcript_folder
 from rlsys.types import Failure, FailureKind, Group
-from tests.made import group, ticket, trajectory, turn
+from tests.makers.made import group, ticket, trajectory, turn
 from tests.refused import refused
 
 BEGUN = {"weights": "abc", "greedy": {"seed": 0}}

@@ -12,7 +12,7 @@ import pytest
 from launch.driver.observe.events import Events
 from rlsys.system.incidents import Incident, warn
 from rlsys.system.supervisor import Supervised
-from tests.made import records
+from tests.makers.made import records
 
 
 def test_rows_are_appended_with_step_and_stage_and_earlier_ones_stay(tmp_path: Path) -> None:

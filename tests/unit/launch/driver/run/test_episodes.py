@@ -18,9 +18,9 @@ from rlsys.config.output import TrajectoriesConfig
 from rlsys.records import unpack_floats
 from rlsys.seals import digest_of
 from rlsys.types import Finding, Group, Reward, Span
-from tests import made
-from tests.made import records
-from tests.run_directory import run_directory
+from tests.makers import made
+from tests.makers.made import records
+from tests.makers.run_directory import run_directory
 
 REWARD = Reward(
     value=0.75,

@@ -16,7 +16,7 @@ from launch.driver.checkpoints.checkpoint import RESERVE
 from launch.driver.run import cleanup, parent
 from launch.driver.run.parent import HEAD, NODE, find_reason, finish_run
 from rlsys.seals import own_digest
-from tests.made import records
+from tests.makers.made import records
 
 DRIVER = """
 import os, signal, subprocess, sys, time

@@ -11,8 +11,8 @@ from typing import Any
 from launch.config.compose import compose
 from launch.driver.run.rundir import RunDir
 from rlsys.system.device import DEVICES, resolve_run
-from tests.bandit import bandit_run
-from tests.fakes import BanditPool
+from tests.fakes.bandit import bandit_run
+from tests.fakes.parts import BanditPool
 from tests.unit.launch.driver.stages.test_rl import play
 
 RECIPE = """

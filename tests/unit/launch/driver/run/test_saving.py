@@ -12,8 +12,8 @@ from rlsys.buffer import SlotBuffer
 from rlsys.config.output import CheckpointConfig
 from rlsys.curriculum import make_curriculum
 from rlsys.system.device import DEVICES, resolve_run
-from tests.bandit import bandit_run
-from tests.fakes import BanditPool
+from tests.fakes.bandit import bandit_run
+from tests.fakes.parts import BanditPool
 
 RECIPE = """
 extends: quickstart

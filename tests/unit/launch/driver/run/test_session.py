@@ -26,9 +26,9 @@ from rlsys.errors import BadInput, RunFailed, describe_error, last_line
 from rlsys.journal import ledger, read_journal, surviving_rows
 from rlsys.seals import own_digest
 from rlsys.system.device import DEVICES, resolve_run
-from tests.bandit import bandit_run
-from tests.fakes import BanditPool
-from tests.made import records
+from tests.fakes.bandit import bandit_run
+from tests.fakes.parts import BanditPool
+from tests.makers.made import records
 
 
 @pytest.fixture(autouse=True)

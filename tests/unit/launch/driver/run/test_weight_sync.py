@@ -19,9 +19,9 @@ from rlsys.errors import LearnerLost, RunFailed
 from rlsys.probe import Probe, ProbeValues
 from rlsys.system.device import RoundingUnits
 from rlsys.system.weight_folder import WeightManifest
-from tests.fake_ray import fake_ray as fake_ray
-from tests.fake_workers import FakeDistributor, Script, refused, until
-from tests.fake_workers import run as play
+from tests.fakes.fake_ray import fake_ray as fake_ray
+from tests.fakes.fake_workers import FakeDistributor, Script, refused, until
+from tests.fakes.fake_workers import run as play
 
 pytestmark = pytest.mark.usefixtures("fake_ray")
 

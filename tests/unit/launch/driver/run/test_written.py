@@ -10,7 +10,7 @@ from rlsys.jsonl import line_of
 from rlsys.records import record_of, to_json
 from rlsys.summaries import GroupRef, summarize, summarize_group
 from rlsys.types import Message
-from tests import made
+from tests.makers import made
 
 GROUPS, SIZE = 16, 8
 

@@ -26,9 +26,10 @@ from rlsys.errors import BadInput, RunFailed
 from rlsys.examples import Example, read_answer, read_pair
 from rlsys.metrics import merge
 from rlsys.types import Group, Message, ToolOffer
-from tests import bandit, made
-from tests.fakes import BanditLearner, BanditPool
-from tests.made import jsonl
+from tests.fakes import bandit
+from tests.fakes.parts import BanditLearner, BanditPool
+from tests.makers import made
+from tests.makers.made import jsonl
 from tests.refused import refused
 from tests.unit.launch.driver.stages import test_rl as driver
 

@@ -21,8 +21,8 @@ from rlsys.errors import BadInput, RunFailed
 from rlsys.examples import read_answer, read_pair
 from rlsys.records import GroupRecord, TrajectoryRecord, to_json
 from rlsys.types import Failure, FailureKind, Group, Message, Reward, Task, Ticket, Trajectory, Turn
-from tests import made
-from tests.fakes import BanditPool
+from tests.fakes.parts import BanditPool
+from tests.makers import made
 from tests.refused import refused
 
 BROKEN = Failure(kind=FailureKind.TIMEOUT, where="episode", detail="late")

@@ -17,8 +17,8 @@ from launch.driver.stages.store import LineStore
 from rlsys.config.loop import LoopConfig
 from rlsys.errors import RunFailed
 from rlsys.jsonl import decode
-from tests.judge_endpoint import scripted
-from tests.made import jsonl, records
+from tests.fakes.judge_endpoint import scripted
+from tests.makers.made import jsonl, records
 from tests.refused import refused
 
 

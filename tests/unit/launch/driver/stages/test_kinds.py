@@ -22,7 +22,7 @@ from learners.algorithms.sft import SFTConfig
 from rlsys.choices import choose
 from rlsys.config.recipe import RecipeConfig, RunConfig, StageConfig
 from rlsys.errors import BadInput, RunFailed
-from tests.made import jsonl
+from tests.makers.made import jsonl
 from tests.refused import refused
 from tests.unit.launch.driver.stages import test_rl as driver
 from tests.unit.launch.driver.stages.test_judge import PLAYED

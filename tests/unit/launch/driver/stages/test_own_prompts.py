@@ -34,8 +34,8 @@ from rlsys.errors import RunFailed
 from rlsys.examples import Example, read_answer
 from rlsys.records import Tokens, to_json
 from rlsys.types import Reward, Sample, Task, Trajectory, Transcript
-from tests import made
-from tests.played import episode, tokenizer_in
+from tests.makers import made
+from tests.makers.played import episode, tokenizer_in
 from tests.refused import refused
 
 OLD, NEW = (1, 2, 3), (9,)

@@ -31,9 +31,9 @@ from rlsys.batch import UpdateReport
 from rlsys.errors import BadInput, LearnerLost, RunFailed
 from rlsys.journal import Dispatched, HealthNote, Sealed, ledger, read_journal, surviving_rows
 from rlsys.system.device import DEVICES, resolve_run
-from tests.bandit import bandit_run
-from tests.fakes import BanditLearner, BanditPool
-from tests.made import records
+from tests.fakes.bandit import bandit_run
+from tests.fakes.parts import BanditLearner, BanditPool
+from tests.makers.made import records
 
 HEAD = """
 name: bandit

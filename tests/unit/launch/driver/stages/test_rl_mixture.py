@@ -20,7 +20,7 @@ from rlsys.errors import BadInput
 from rlsys.journal import Dispatched, ledger, read_journal, surviving_rows
 from rlsys.rollout import RolloutPlan
 from rlsys.types import Group, Ticket
-from tests.fakes import BanditPool
+from tests.fakes.parts import BanditPool
 from tests.unit.launch.driver.stages import test_rl
 
 HEAD = """

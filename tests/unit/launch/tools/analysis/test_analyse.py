@@ -22,7 +22,7 @@ from launch.tools.analysis.figures import FIGURES, PANELS, Panel, select_keys
 from launch.tools.analysis.results import collect_results, common_paper_figures, correlate_rewards
 from rlsys.metrics import merge, values
 from rlsys.records import read_trajectory
-from tests.made import jsonl
+from tests.makers.made import jsonl
 from tests.refused import refused
 
 STAGES = [{"name": "sft", "kind": "sft", "steps": 2}, {"name": "rl", "kind": "rl", "steps": 2}]

@@ -27,9 +27,9 @@ from rlsys.errors import RunFailed
 from rlsys.files import REMOVED
 from rlsys.journal import Journal, ledger, read_journal, surviving_rows
 from rlsys.seals import append_chain_digest, digest_of, links, with_own_digest
-from tests.made import records
+from tests.makers.made import records
+from tests.makers.run_directory import seal_again
 from tests.paths import ROOT
-from tests.run_directory import seal_again
 from tests.unit.launch.driver.stages.test_rl import play
 
 SEALED = ("journal.jsonl", "metrics.jsonl", "evaluations.jsonl", "trajectories/*.jsonl", "evaluations/*.json")

@@ -18,8 +18,8 @@ from rlsys.errors import LearnerLost
 from rlsys.journal import Finished, read_journal, surviving_rows
 from rlsys.metrics import Sum
 from rlsys.types import Failure, FailureKind
-from tests.fakes import BanditLearner, BanditPool
-from tests.made import records
+from tests.fakes.parts import BanditLearner, BanditPool
+from tests.makers.made import records
 from tests.unit.launch.driver.stages.test_rl import Outcome, play, rows
 from tests.unit.launch.tools.audit.test_audit import broken, chain_again, edited, leave_summary
 

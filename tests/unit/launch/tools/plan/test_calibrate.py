@@ -16,7 +16,7 @@ from launch.cli import run
 from launch.tools.plan.calibrate import Calibration, answers_of, calibrate, fit_engine, predict
 from launch.tools.plan.trace import COLUMNS, CUMULATIVE, Trace, TraceSetting, read_trace
 from rlsys.errors import BadInput
-from tests.made import records
+from tests.makers.made import records
 from tests.paths import ROOT
 
 KEPT = ROOT / "tests" / "data" / "plan"

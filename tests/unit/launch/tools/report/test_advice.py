@@ -13,8 +13,8 @@ from launch.run_dir.episodes import read_episodes
 from launch.tools.report.advice import Advice
 from launch.tools.report.advise import advise
 from launch.tools.report.verdict import Verdict, judge
-from tests.made import jsonl
-from tests.run_directory import episode, result, run_directory
+from tests.makers.made import jsonl
+from tests.makers.run_directory import episode, result, run_directory
 
 Rows = list[dict[str, Any]]
 RANK = "memory/learner_rss_peak_mb"

@@ -16,7 +16,7 @@ from launch.driver.run.rundir import RunDir
 from launch.run_dir.directory import read_directory
 from launch.tools.report import at_end
 from launch.tools.report.at_end import make_report, reporting
-from tests.run_directory import run_directory
+from tests.makers.run_directory import run_directory
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from launch.run_dir.directory import RunDirectory, read_directory
 from launch.tools.report.build import build_report
 from launch.tools.report.by_env import rows_by_env
 from launch.tools.report.facts import Stage, main_stage
-from tests.run_directory import run_directory
+from tests.makers.run_directory import run_directory
 
 STAGES = [{"name": "rl", "kind": "rl", "steps": 4}]
 ENVS = [

@@ -17,7 +17,7 @@ from launch.cli import run
 from launch.tools.report.choice import Range, find_like, find_named, name_of, read_range
 from launch.tools.report.terminal import draw
 from rlsys.errors import BadInput
-from tests.report_example import episodes_of, write_run
+from tests.makers.report_example import episodes_of, write_run
 
 HOSTILE = "\x1b[31m\u202eevil\u2066 [bold]markup[/bold]\r"
 

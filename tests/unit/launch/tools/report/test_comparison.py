@@ -14,8 +14,8 @@ from launch.run_dir.directory import RunDirectory, read_directory
 from launch.tools.report.build import Report, build_report
 from launch.tools.report.compare import MOST_DRAWN
 from launch.tools.report.over_seeds import average_changes
-from tests.made import jsonl
-from tests.run_directory import result, run_directory
+from tests.makers.made import jsonl
+from tests.makers.run_directory import result, run_directory
 
 STAGES = [{"name": "rl", "kind": "rl", "steps": 2}]
 AFTER = [{"step": 2, "stage": "rl", "when": "after"}]

@@ -21,8 +21,8 @@ from launch.tools.report.packing import make_pack
 from launch.tools.report.redact import redact
 from launch.tools.report.verdict import Verdict, judge, tasks_needed
 from launch.tools.report.words import number, p_value, round_count, share
-from tests.made import jsonl, records
-from tests.run_directory import episode, result, run_directory
+from tests.makers.made import jsonl, records
+from tests.makers.run_directory import episode, result, run_directory
 
 STAGES = [{"name": "sft", "kind": "sft", "steps": 3}, {"name": "rl", "kind": "rl", "steps": 20}]
 LOOP = {"groups_per_step": 4, "group_size": 2, "max_policy_lag": 1, "mismatch_limit": None}

@@ -11,7 +11,7 @@ import pytest
 from launch.tools.report import live
 from launch.tools.report.live import LiveRuns
 from rlsys.jsonl import line_of
-from tests.report_example import write_run
+from tests.makers.report_example import write_run
 
 
 @pytest.fixture

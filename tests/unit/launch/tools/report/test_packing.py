@@ -16,7 +16,7 @@ from launch.tools.report import packing
 from launch.tools.report.kept import Room
 from launch.tools.report.packing import clean_line, dump, embed, make_pack, shares, shorten, tokens_in
 from launch.tools.report.pieces import Pieces
-from tests.report_example import byte_tokenizer, episodes_of, write_run
+from tests.makers.report_example import byte_tokenizer, episodes_of, write_run
 
 
 def test_each_row_has_its_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

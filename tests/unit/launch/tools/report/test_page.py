@@ -12,7 +12,7 @@ import pytest
 
 from launch.tools.report import page
 from launch.tools.report.page import STATIC, policy, write_page
-from tests.report_example import episodes_of, example_report, write_run
+from tests.makers.report_example import episodes_of, example_report, write_run
 
 HOSTILE = "<script>pwned=1</script>\"' onerror=x \u202e\x1b[31m {{ 7*7 }} ]]> --> </title></style>"
 UPLOT = "19c8d4c6ad88929a79f4ae49d6f7161566dfd0ba3d15cc495e974f787eb78f1f"

@@ -16,7 +16,7 @@ from launch.tools.report.charts import POINTS
 from launch.tools.report.cost import hours_held
 from launch.tools.report.redact import redact
 from launch.tools.report.verdict import judge
-from tests.run_directory import result, run_directory
+from tests.makers.run_directory import result, run_directory
 
 ENDS = [{"step": 1, "stage": "rl", "when": "before"}, {"step": 2, "stage": "rl", "when": "after"}]
 

@@ -13,8 +13,8 @@ from launch.tools.plan.trace import Trace, TraceSetting
 from launch.tools.report.advise import advise
 from launch.tools.report.split import Split, list_divisions, simulate_divisions
 from launch.tools.report.verdict import Verdict
-from tests.made import jsonl
-from tests.run_directory import episode, run_directory
+from tests.makers.made import jsonl
+from tests.makers.run_directory import episode, run_directory
 
 SETTING = TraceSetting(
     groups_per_step=8, group_size=4, max_policy_lag=1, workers=2, ranks=2, max_num_seqs=16, in_flight=None, gpus=True

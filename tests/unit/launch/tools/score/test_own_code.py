@@ -12,7 +12,7 @@ from launch.config.compose import compose
 from launch.tools.score.report import score_file
 from launch.tools.score.scorer import Stopped, outcome
 from rlsys.types import Failure, FailureKind
-from tests.made import jsonl, transcript
+from tests.makers.made import jsonl, transcript
 
 calls = [0]
 

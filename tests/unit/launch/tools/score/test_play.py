@@ -13,7 +13,7 @@ from launch.cli import run
 from launch.tools.score.play import Lines, PlayerMessage, completion_of, lines_of, next_message
 from rlsys.errors import BadInput
 from rlsys.types import TurnStop
-from tests.made import records
+from tests.makers.made import records
 
 TASK = "Hugo has 55 cards and then gives away 24 of them to a friend. How many cards does Hugo have left?"
 DATA = [{"question": TASK, "answer": "#### 31"}, {"question": "What is 2 + 3?", "answer": "#### 5"}]

@@ -14,7 +14,7 @@ import pytest
 
 from envs.services.retriever.config import KINDS
 from launch.cli import run
-from tests.made import jsonl, records
+from tests.makers.made import jsonl, records
 
 KEY = "k3y-of-a-test"
 FOUND = {"title": "Emma", "link": "https://example.org/emma", "snippet": "Written by Jane Austen."}

@@ -23,8 +23,8 @@ from launch.driver.run.rundir import RunDir
 from rlsys.config.output import TrajectoriesConfig
 from rlsys.rollout import transcript_of
 from rlsys.types import EpisodeEnd, Failure, FailureKind, Message, Task, Trajectory
-from tests.judge_endpoint import scripted
-from tests.made import group, records, ticket, trajectory, turn
+from tests.fakes.judge_endpoint import scripted
+from tests.makers.made import group, records, ticket, trajectory, turn
 
 PARIS = Task(task_id="q:1", question="The capital of France?", answers=("Paris",), record={"source": "hand"})
 SURD = Task(task_id="m:1", question="?", answers=("\\sqrt{8}",))

@@ -14,7 +14,7 @@ from rlsys.types import Task
 
 @dataclass(frozen=True, kw_only=True)
 class EchoConfig:
-    name: str = "tests.served.EchoWorld"
+    name: str = "tests.fakes.served.EchoWorld"
     server: str = "echo"
     threads: int | None = 1
 

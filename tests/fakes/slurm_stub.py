@@ -1,8 +1,8 @@
 """As much of Slurm as a batch script sees: `srun` and `scontrol` on the first node, and a daemon on each node.
 
-    python tests/slurm_stub.py slurmd FOLDER NODE        runs tasks until FOLDER/end exists
-    python tests/slurm_stub.py srun FOLDER [--option=value ...] COMMAND...
-    python tests/slurm_stub.py scontrol FOLDER show hostnames LIST | requeue JOB
+    python tests/fakes/slurm_stub.py slurmd FOLDER NODE        runs tasks until FOLDER/end exists
+    python tests/fakes/slurm_stub.py srun FOLDER [--option=value ...] COMMAND...
+    python tests/fakes/slurm_stub.py scontrol FOLDER show hostnames LIST | requeue JOB
 
 They share FOLDER alone, as nodes share a network. A task is a child of its daemon and the leader of a process group. As
 with Slurm's process tracking by cgroups, SIGTERM reaches the task alone, and SIGKILL everything on the node. The file

@@ -1,4 +1,4 @@
-"""An MCP server that goes wrong: python tests/hostile_mcp.py HOW. Its tool `echo` works; `wrong` does not."""
+"""An MCP server that goes wrong: python tests/fakes/hostile_mcp.py HOW. Its tool `echo` works; `wrong` does not."""
 
 import json
 import os

@@ -27,7 +27,7 @@ from rlsys.summaries import GroupRef, TrajectorySummary, refer_to, summarize_gro
 from rlsys.system.supervisor import Supervised
 from rlsys.system.weight_folder import WeightFolder, WeightManifest
 from rlsys.types import EpisodeEnd, Failure, FailureKind, Group, Message, Ticket, TurnStop
-from tests import made
+from tests.makers import made
 
 PROMPT, RIGHT, WRONG = 7, 1, 0
 

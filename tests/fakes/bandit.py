@@ -15,7 +15,7 @@ from rlsys.journal import Journal
 from rlsys.system.device import DEVICES
 from rlsys.system.weight_folder import WeightFolder
 from rlsys.types import Message, ToolOffer
-from tests.fakes import BanditLearner, BanditPool
+from tests.fakes.parts import BanditLearner, BanditPool
 
 
 class Renderer:

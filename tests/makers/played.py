@@ -10,7 +10,7 @@ from envs.base import World
 from learners.scratch import train_tokenizer
 from rlsys.rollout import RolloutPlan, TurnRequest, run_episode
 from rlsys.types import Completion, Reward, Task, Trajectory, Transcript, TurnStop
-from tests import made
+from tests.makers import made
 
 
 def tokenizer_in(folder: Path, texts: Iterable[str], tags: Sequence[str], size: int = 400) -> Path:

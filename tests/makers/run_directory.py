@@ -11,7 +11,7 @@ import yaml
 
 from rlsys.journal import read_journal
 from rlsys.seals import append_chain_digest, links
-from tests.made import jsonl
+from tests.makers.made import jsonl
 
 STAGES = [{"name": "sft", "kind": "sft", "steps": 2}, {"name": "rl", "kind": "rl", "steps": 2}]
 

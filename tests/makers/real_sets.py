@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from tests.made import jsonl
+from tests.makers.made import jsonl
 
 START = (
     "the red block is clear, the hand is empty, the red block is on top of the blue block and the blue block is on "

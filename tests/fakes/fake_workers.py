@@ -20,8 +20,8 @@ from rlsys.rollout import RolloutPlan
 from rlsys.summaries import summarize_group
 from rlsys.system.weight_folder import WeightManifest
 from rlsys.types import Ticket
-from tests.fakes import bandit_group
-from tests.made import engine_spec, plan
+from tests.fakes.parts import bandit_group
+from tests.makers.made import engine_spec, plan
 
 LIMIT = 0.1  # of the gap on a version
 PLAY = plan(group_size=2)

@@ -67,7 +67,7 @@ HARM = {"sleep": sleep, "spin": spin, "wait": wait, "leave": leave, "crash": cra
 
 @dataclass(frozen=True, kw_only=True)
 class BadConfig:
-    name: str = "tests.bad_worlds.BadWorld"
+    name: str = "tests.fakes.bad_worlds.BadWorld"
     step: str = ""  # what the bad task does to the others, a name of HARM
     make: str = ""  # what making the world does
     pause_s: float = 0.0  # of every step, awaited
@@ -75,7 +75,7 @@ class BadConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class BadRewardConfig:
-    name: str = "tests.bad_worlds.BadReward"
+    name: str = "tests.fakes.bad_worlds.BadReward"
     harm: str = ""
 
 

@@ -1,0 +1,1 @@
+"""Stand-ins for a part, and parts that go wrong on purpose."""

@@ -1,0 +1,1 @@
+"""Makers of what a test starts from: records, episodes, run directories, data sets, models."""
