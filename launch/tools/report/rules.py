@@ -176,7 +176,7 @@ def cut(run: Situation) -> Advice | None:
 def depth(run: Situation) -> Advice | None:
     """Engine and learner part ways in long contexts."""
     depths = depths_of(run.stage)
-    if len(depths) < 2:
+    if len(depths) < 2 or "mismatch_by_depth" in run.found:
         return None
     (near, first), (far, last) = depths[0], depths[-1]
     if last < levels.GREW * first or last < levels.LEAST_GAP:

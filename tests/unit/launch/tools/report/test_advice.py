@@ -161,9 +161,12 @@ def test_tasks_that_are_too_easy_or_too_hard(tmp_path: Path, rows: Rows, rule: s
 
 
 def test_what_health_has_found_of_a_stage_is_not_said_again(tmp_path: Path) -> None:
-    finding = {"stage": "rl", "what": "starved", "says": "x", "first_step": 1, "last_step": 9, "steps": 9, "of": 12}
-    found = advice(tmp_path, groups(95, 0.05), summary={"status": "done", "steps": 12, "health": [finding]})
-    assert rules(found) == ["health: starved"]
+    finding = {"stage": "rl", "says": "x", "first_step": 1, "last_step": 9, "steps": 9, "of": 12}
+    deep = steps(10, mismatch__depth_0_1k=0.01, mismatch__depth_64k_up=0.03)
+    for name, rows in {"starved": groups(95, 0.05), "mismatch_by_depth": deep}.items():
+        health = [finding | {"what": name}]
+        found = advice(tmp_path / name, rows, summary={"status": "done", "steps": 12, "health": health})
+        assert rules(found) == [f"health: {name}"]
 
 
 @pytest.mark.parametrize(("last", "falls", "tripped"), [(0.19, True, True), (0.09, True, False), (0.19, False, False)])
