@@ -335,7 +335,7 @@ class Engine:
 
 
 def adapter_request() -> Any:
-    """What a request says to be answered with the adapter. Its folder is never read: the workers have it already."""
+    """What a request says to be answered with the adapter. Its folder is never read: `rl_adapt` loaded the numbers."""
     from vllm.lora.request import LoRARequest
 
     return LoRARequest(lora_name="policy", lora_int_id=ADAPTER, lora_path="/published/by/the/learner")

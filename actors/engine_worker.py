@@ -67,7 +67,7 @@ class ReloadExtension:
         return self.rl_adapt(Adapter(**adapter), read_file(Path(folder) / WEIGHTS))
 
     def rl_adapt(self, adapter: Adapter, tensors: Iterable[tuple[str, torch.Tensor]]) -> tuple[int, list[str]]:
-        """Put these numbers in the place of the adapter's, within the buffers that captured graphs point to.
+        """LoRA: put these numbers in the place of the adapter's, within the buffers that captured graphs point to.
 
         vLLM leaves out without a word what has no place in its layers: those are what is missing here.
         """
@@ -99,6 +99,7 @@ class ReloadExtension:
         return len(names), missing
 
     def rl_reload(self, tensors: Iterator[tuple[str, torch.Tensor]]) -> tuple[int, list[str]]:
+        """All weights of the model by these (elsewhere `update_weights`): how many there are, and which are missing."""
         import torch
         from vllm.config import set_current_vllm_config
         from vllm.model_executor.model_loader.reload import finalize_layerwise_reload, initialize_layerwise_reload

@@ -1,6 +1,7 @@
 """The world of a stage with several environments: their tasks together, each with its environment's name in its id.
 
-No episode is played in it: a group is played in the world of its own environment, as in a stage with that one alone.
+No episode is played in it: a group is played in the world of its own environment, as in a stage with that one alone;
+which one it is of says `rlsys/mixed_curriculum.py`.
 Here are the tasks to draw from, what shows them to a learner, and the texts for a tokenizer.
 """
 

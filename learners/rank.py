@@ -231,7 +231,7 @@ class LearnerRank:
             into.then(partial((folder / layouts.FILE).write_text, json.dumps(layout)))
 
     def load(self, folder: Path, *, optimizers_alone: bool = False) -> None:
-        """After `begin` with the same stage. Raises BadInput when the folder does not fit this learner.
+        """Resume, after `begin` with the same stage. Raises BadInput when the folder does not fit this learner.
 
         The number of ranks and the ZeRO stage may be others than those that it was saved with. optimizers_alone: of the
         stage before, whose weights these are; the schedule stays this stage's own.

@@ -1,4 +1,4 @@
-"""A checkpoint of another number of ranks, or of another ZeRO stage, loaded into the engines of this one.
+"""Reshard: a checkpoint of another number of ranks (GPUs) or another ZeRO stage, loaded into the engines of this one.
 
 DeepSpeed loads a part that a rank of the same division saved. Here every rank maps the files of all parts, joins one
 parameter after the other, and gives its optimizer what it would have saved itself. DeepSpeed's universal checkpoints

@@ -71,7 +71,7 @@ def deepspeed_config(learner: LearnerConfig, device: Device, *, dtype: str, num_
         "train_micro_batch_size_per_gpu": 1,  # DeepSpeed wants a number; our rows are packed
         "gradient_accumulation_steps": 1,
         "managed_gradient_accumulation": False,  # step() ends the accumulation, whatever the number of rows
-        "gradient_clipping": learner.clip_grad,
+        "gradient_clipping": learner.clip_grad,  # elsewhere `max_grad_norm`, `grad_clip`
         "bf16": {"enabled": dtype == "bfloat16"},
         # DeepSpeed would add the ranks' gradients in the weights' format, after dividing by their number.
         "communication_data_type": {"float32": "fp32", "bfloat16": "bf16"}[learner.reduce_dtype],

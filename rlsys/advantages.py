@@ -19,8 +19,8 @@ def group_advantages(rewards_G: Numbers, *, normalize_std: bool = True, eps: flo
     """GRPO's advantage: (reward - mean) / (std + eps), with the sample standard deviation (ddof 1).
 
     rewards_G: [G]; `nan` marks a failed sibling: it is left out of mean and std and stays `nan`.
-    normalize_std=False leaves the division out (Dr. GRPO). Returns [G]; zeros where no comparison is
-    possible: all scored rewards equal, or fewer than two scored.
+    normalize_std=False leaves the division out (Dr. GRPO; elsewhere `norm_adv_by_std_in_grpo`, `scale_rewards`).
+    Returns [G]; zeros where no comparison is possible: all scored rewards equal, or fewer than two scored.
 
         group_advantages([1, 0, 0, 0, 1]) -> [1.0954, -0.7303, -0.7303, -0.7303, 1.0954]
     """

@@ -6,9 +6,10 @@ the early ones that must not wait any longer are among them (`_ready`). So a gro
 at s + max_policy_lag at the latest: the bound holds by admission, nothing is thrown away, and short episodes are not
 favoured.
 
-A group without signal, whose rewards are all alike, may give its place to another (dynamic sampling: DAPO, arXiv
-2503.14476, section 3.2): its slot is free at once, one group more is started, and the step that comes next takes it
-along, so that it is accounted for. Nothing waits for weights that it would not have changed, so the bound is as before.
+A group without signal (zero variance: its rewards are all alike) may give its place to another (dynamic sampling:
+DAPO, arXiv 2503.14476, section 3.2; elsewhere `filter_groups`): its slot is free at once, one group more is started,
+and the step that comes next takes it along, so that it is accounted for. Nothing waits for weights that it would not
+have changed, so the bound is as before.
 
     driver's feeder   admit()            waits for a free slot             unblocked by release(), finish()
     rollout tasks     finish(group)      never waits

@@ -169,7 +169,7 @@ def value_loss(
     """The critic's clipped loss: 0.5 * max((value - return)^2, (clipped - return)^2).
 
     values: the critic's estimates, with gradient. behavior_values: its estimates before the update; `clipped` is the
-    value kept within clip_range of them (None: no clipping). returns: the targets.
+    value kept within clip_range of them (None: no clipping; elsewhere `cliprange_value`). returns: the targets.
     """
     keep = mask.bool()
     value, target = apply_mask(values, keep), apply_mask(returns.detach(), keep)

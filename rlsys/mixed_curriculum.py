@@ -1,8 +1,9 @@
-"""Which environment a group is of, in a stage with several; which of its tasks, its own curriculum says.
+"""The mixture of several environments or data sets by weight (elsewhere `interleave_datasets`).
 
-Turns are dealt out by weight and nothing is left to chance: after any number of draws no environment is ahead of its
-share by a whole turn. They follow from the weights alone, so that a resumed run computes them again, and a sequence
-number always means the same environment.
+Which environment a group is of is decided here, which of its tasks by its own curriculum. Turns are dealt out by weight
+and nothing is left to chance: after any number of draws no environment is ahead of its share by a whole turn. They
+follow from the weights alone, so that a resumed run computes them again, and a sequence number always means the same
+environment.
 """
 
 from __future__ import annotations

@@ -67,7 +67,7 @@ def importance_weights(
 
     none       1
     decoupled  w (decoupled PPO: arXiv 2110.00641; AReaL, arXiv 2505.24298)
-    tis        min(w, cap): truncated importance sampling, biased but of bounded variance
+    tis        min(w, cap): truncated importance sampling (elsewhere `tis_imp_ratio_cap`), biased, of bounded variance
     mis        w where floor <= w <= cap, else 0: masked importance sampling
 
     Weights outside the mask are 0.

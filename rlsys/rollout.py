@@ -200,9 +200,9 @@ async def run_episode(
 ) -> Trajectory:
     """Play an environment to its end and score it. Returns a Trajectory in every case but cancellation.
 
-    What breaks is tried again within its budget: the whole episode with other seeds, or only its scoring. The player's
-    `generate` raises EpisodeBroken for what concerns this episode. Anything else that it raises concerns the engine,
-    and is raised here too.
+    What breaks is tried again within its budget (`rollout.infra_retries`; elsewhere `max_retries`): the whole episode
+    with other seeds, or only its scoring. The player's `generate` raises EpisodeBroken for what concerns this episode.
+    Anything else that it raises concerns the engine, and is raised here too.
     """
     budget = Budget(infra_retries=plan.infra_retries, data_retries=plan.data_retries, timeout_s=plan.timeout_s)
     discarded, generate_s, tool_s = 0, 0.0, 0.0

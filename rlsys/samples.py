@@ -181,6 +181,7 @@ _Piece = tuple[Ints, Bools, Floats, Ints]  # [L] each: ids, loss mask, log-proba
 
 
 def _piece(turn: Turn, where: str) -> _Piece:
+    """What a prompt, a tool or the environment wrote is outside of the loss mask (elsewhere `response_mask`)."""
     completion, added, sampled = turn.completion, len(turn.added_ids), len(turn.completion.token_ids)
     if turn.starts_sample and not added:
         raise ValueError(f"{where}: an empty context, expected at least one token before what was sampled")

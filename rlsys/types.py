@@ -2,6 +2,8 @@
 
     Task -> Turn -> Trajectory -> Group -> Sample   (-> Batch -> UpdateReport: `rlsys.batch`)
 
+The driver handles references to them alone: `GroupRef` (`rlsys.summaries`), `SampleRef` (`rlsys.samples`), `BatchPlan`.
+
 A later stage builds a new record and never edits an old one. No tensors here: what only reads text, a tool server or
 `rlsys score`, starts without torch. Index t of every per-token field describes token t: its own log-probability, mask,
 version. L is the number of tokens of one sample.

@@ -1,4 +1,4 @@
-"""The calls in a message of a model's: the table of the families of formats, and what holds for all of them.
+"""The tool calls in a message of a model's (elsewhere `tool_parser`, `tool_call_parser`): the table of the formats.
 
 Which family a policy's calls are in is decided by what its chat template writes for a made-up call (`family_of`); the
 renderer asks for that (`actors/chat_template.py`). Text that a model wrote is hostile: a reader takes any text, raises

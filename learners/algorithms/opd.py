@@ -3,7 +3,8 @@
 The advantage of a token is log p(teacher) - log p(policy): the gradient is that of the reverse KL divergence from the
 teacher, token by token, without the effect of a token on later ones (a discount of 0). The policy is the one that is
 being trained, at each step: with the recorded log-probability of an older one the gradient would have a second term,
-which pushes away from that one. `learner.reference` is the teacher. Rewards are measured and train nothing; to train
+which pushes away from that one. `learner.reference` is the teacher (its pass, elsewhere
+`teacher_logprobs`: `learners/update.py: forward_passes`). Rewards are measured and train nothing; to train
 on both, take another algorithm with a KL term of `k2`, whose gradient is this one.
 """
 

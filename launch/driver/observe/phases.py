@@ -1,6 +1,7 @@
 """Which phase of a step is in progress, since when, and whether that is far longer than usual.
 
-The loop marks the phases (`launch.driver.observe.row.Clock`); a thread looks, so that a hang is seen while it lasts.
+A watchdog: the loop marks the phases (`launch.driver.observe.row.Clock`); a thread looks, so that a hang is seen while
+it lasts.
 """
 
 from __future__ import annotations

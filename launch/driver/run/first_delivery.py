@@ -1,4 +1,4 @@
-"""The first delivery of a process: it waits for the engines, and chooses the tokens that prove all deliveries."""
+"""The first delivery of a stage that plays: waits for the engines, chooses the tokens that prove all deliveries."""
 
 from __future__ import annotations
 

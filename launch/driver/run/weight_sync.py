@@ -1,4 +1,4 @@
-"""The learner's weights on the engines: exported, delivered, and proven by what both compute from the same tokens."""
+"""The learner's weights on the engines (elsewhere `update_weights`): exported, delivered, proven on the same tokens."""
 
 from __future__ import annotations
 

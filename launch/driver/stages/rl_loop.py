@@ -1,15 +1,15 @@
 """The asynchronous loop of an `rl` stage.
 
-    feeder      draws tasks, waits for a slot, journals, starts a group      unblocked by the publisher's release
+    feeder      waits for a slot, draws a task, journals, starts a group     unblocked by the publisher's release
     groups      play on the rollout workers, land in the buffer              unblocked by the engines
     stepper     waits for a batch, updates the learner, exports              unblocked by groups landing
     publisher   delivers the weights, frees the slots                        one at a time, during the next step's wait
     writer      writes the step's episodes and its row                       one at a time, to the next update's end
 
 No token passes through here: groups lie where they were played, the buffer holds summaries of them, and the ranks
-fetch what their rows are made of.
+fetch those that their rows are made of.
 
-`rl_loop` is the stepper; the others are background tasks whose error ends the stage.
+`Stepper.step` is the loop's body; the others are background tasks whose error ends the stage.
 """
 
 from __future__ import annotations
@@ -125,7 +125,7 @@ def curriculum_of(stage: StageConfig, world: World, state: Mapping[str, Any] | N
 
 
 class Stepper:
-    """One optimizer step after another. While the next one waits for its groups, the last one is published; and until
+    """One training step after another. While the next one waits for its groups, the last one is published; and until
     that one's update is over, its episodes and its row are written."""
 
     def __init__(self, run: Run, stage: StageConfig, groups: OpenGroups, plans: Mapping[str, RolloutPlan]) -> None:
