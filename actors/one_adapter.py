@@ -31,12 +31,12 @@ def add_adapter(
         raise ValueError(f"{len(down[0])} adapters: an engine of ours has one")
     output, inputs = output.view(-1, output.shape[-1]), inputs.view(-1, inputs.shape[-1])
     none = wrapper.token_lora_indices < 0
-    has_none = bool(none.any())
+    some_without = bool(none.any())
     begin = 0
     for lora_a, lora_b, width in zip(down, up, widths, strict=True):
         inner = inputs.float() @ lora_a[0, 0].float().T * scale
         part = inner.to(output.dtype) @ lora_b[0, 0].to(output.dtype).T
-        if has_none:
+        if some_without:
             part = part.masked_fill(none.unsqueeze(1), 0.0)
         output[:, begin : begin + width] += part
         begin += width

@@ -74,14 +74,15 @@ def read_pair(record: dict[str, Any], where: str) -> Example:
             raise BadInput(f'no "{key}"', where=where, expected='{"prompt", "chosen", "rejected"}')
     if "prompt" in record:
         refuse_echo(record["prompt"], record["chosen"], where)  # a bad answer may well repeat it
-        question = _conversation(record, "prompt", "user", where)
+        own_prompt = _conversation(record, "prompt", "user", where)
     else:
         conversation = _conversation(record, "chosen", "assistant", where)
-        question = conversation[: _first_of_assistant(conversation)]
-        if not question:
+        own_prompt = conversation[: _first_of_assistant(conversation)]
+        if not own_prompt:
             raise BadInput('no "prompt", and no message before the assistant\'s first', where=where)
     parts = [
-        split_answer(question, _conversation(record, key, "assistant", where), where) for key in ("chosen", "rejected")
+        split_answer(own_prompt, _conversation(record, key, "assistant", where), where)
+        for key in ("chosen", "rejected")
     ]
     prompt, responses = parts[0][0], [messages for _, messages in parts]
     if parts[1][0] != prompt:

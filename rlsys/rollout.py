@@ -286,12 +286,14 @@ async def _attempt(
                     attempt.end = step.end or attempt.end
                     break
                 with _data_boundary("renderer"):
-                    obs = _continue(attempt, renderer, context, completion, step, offer)
-                attempt.turns[-1] = replace(attempt.turns[-1], reply="\n".join(reply.content for reply in obs.replies))
-                attempt.messages += obs.replies
-                context = np.asarray(obs.context_ids, np.int32)
-                attempt.metrics[REPLIES] += obs.num_reply_tokens
-                spent += len(completion.token_ids) + obs.num_reply_tokens
+                    continuation = _continue(attempt, renderer, context, completion, step, offer)
+                attempt.turns[-1] = replace(
+                    attempt.turns[-1], reply="\n".join(reply.content for reply in continuation.replies)
+                )
+                attempt.messages += continuation.replies
+                context = np.asarray(continuation.context_ids, np.int32)
+                attempt.metrics[REPLIES] += continuation.num_reply_tokens
+                spent += len(completion.token_ids) + continuation.num_reply_tokens
             with _data_boundary("environment"):
                 attempt.state = await final_state(env)
     except TimeoutError:

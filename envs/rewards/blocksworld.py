@@ -50,18 +50,18 @@ class BlocksworldReward(SumOfFindings):
         self._config = config
 
     def findings(self, transcript: Transcript) -> tuple[Finding, ...]:
-        instance = problem_of(transcript.task)
+        problem = problem_of(transcript.task)
         pieces = answer_pieces(transcript)
         last = pieces[-1] if pieces else Piece(0, "")
         if transcript.correct is not None:  # said by who asks for the score: nothing is executed
-            part, value = ("valid", self._config.valid) if instance.plan is None else ("verdict", self._config.verdict)
+            part, value = ("valid", self._config.valid) if problem.plan is None else ("verdict", self._config.verdict)
             rule = "given as right" if transcript.correct else "given as wrong"
             return (Finding(part=part, rule=rule, value=value * transcript.correct),)
-        if instance.plan is not None:
-            return (self._verdict(instance, last, transcript),)
+        if problem.plan is not None:
+            return (self._verdict(problem, last, transcript),)
         if transcript.truncated and PLAN_END not in last.text:
             return (Finding(part="valid", rule=f"cut off before {PLAN_END}"),)
-        return self._plan(instance, last, transcript.messages)
+        return self._plan(problem, last, transcript.messages)
 
     def _verdict(self, problem: Problem, last: Piece, transcript: Transcript) -> Finding:
         reading = None if transcript.truncated else read_verdict(last.text)

@@ -243,7 +243,7 @@ def verdicts_in(record: Mapping[str, object]) -> Verdicts:
 
 
 def select_trajectories(records: Sequence[Verdicts], config: VerdictsConfig, *, seed: int, where: str) -> list[int]:
-    """The trajectories of the set that `config` asks for, by their places in `found`.
+    """The trajectories of the set that `config` asks for, by their places in `records`.
 
     Raises BadInput, which begins with `where`, for trajectories without judgements and for a set that is too small.
     """

@@ -86,7 +86,7 @@ def rule_rows(record: Located) -> Task:
     return record.task(record.text("question") if "question" in fields else _from_prompt(record), answers)
 
 
-def multi_hop(record: Located) -> Task:
+def read_multi_hop(record: Located) -> Task:
     """HotpotQA, 2WikiMultiHopQA and MuSiQue: "answer" or any of "answer_aliases"; paragraphs stay in the record.
 
     MuSiQue's unanswerable questions have no answer key.
@@ -261,9 +261,9 @@ FORMATS: dict[str, Format] = {
     ),
     "ordered_steps": Format(("goal", "steps", "constraints"), ordered_steps),
     "explagraphs": Format(("belief", "argument", "stance"), expla_graphs),
-    "musique": Format(("question", "answer", "paragraphs"), multi_hop),
-    "2wiki": Format(("question", "answer", "supporting_facts", "context", "evidences"), multi_hop),
-    "hotpotqa": Format(("question", "answer", "supporting_facts", "context"), multi_hop),
+    "musique": Format(("question", "answer", "paragraphs"), read_multi_hop),
+    "2wiki": Format(("question", "answer", "supporting_facts", "context", "evidences"), read_multi_hop),
+    "hotpotqa": Format(("question", "answer", "supporting_facts", "context"), read_multi_hop),
     "strategyqa": Format(("question", "answer", "term"), strategy_qa),
     "mmlu_pro": Format(("question", "answer", "options"), mmlu_pro),
     "mmlu": Format(("question", "answer", "choices"), lettered),

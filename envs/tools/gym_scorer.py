@@ -54,7 +54,7 @@ class GymScorer:
         self._unscorable = 0
 
     async def score(self, request: Mapping[str, Any], answer: str) -> Scored:
-        """asked: family, level and options of the task, and its `entry`. Raises ToolFailed without a sandbox."""
+        """request: family, level and options of the task, and its `entry`. Raises ToolFailed without a sandbox."""
         family, gold = FAMILIES[request["family"]], request["entry"]["answer"]
         if answer == gold or family.compares:
             return Scored(compare(answer, gold), How.COMPARED)

@@ -84,12 +84,12 @@ class BlocksworldWorld(World):
         The short prompt's verdict has no reason. Raises BadInput for a task that is too large to be solved here and
         comes without a plan, or that no plan solves.
         """
-        rng, instance = self._config.drawn_for(task, seed), problem_of(task)
+        rng, problem = self._config.drawn_for(task, seed), problem_of(task)
         mistaken = rng.random() < self._config.demo_error_rate
-        if instance.plan is None:
-            text = plan_of(task, instance, rng, mistaken=mistaken)
+        if problem.plan is None:
+            text = plan_of(task, problem, rng, mistaken=mistaken)
         else:
-            text = verdict_on(instance, mistaken=mistaken, reason=self._config.prompt == "planbench")
+            text = verdict_on(problem, mistaken=mistaken, reason=self._config.prompt == "planbench")
         messages = (*self._prompt(task), Message(role="assistant", content=text))
         return Demonstration(task=task, messages=messages)
 

@@ -103,8 +103,8 @@ class SearchQAWorld(World):
         elif retriever.url is not None:
             self._retriever.connect(retriever.url, token_of(retriever.token_env))
         else:
-            knowledge = (config.knowledge.entities, config.seed)
-            self.service = service_name(knowledge if config.data is None else retriever.corpus, retriever.options)
+            corpus_key = (config.knowledge.entities, config.seed)
+            self.service = service_name(corpus_key if config.data is None else retriever.corpus, retriever.options)
             self.service_gpus = retriever.gpus
             self.service_threads = retriever.cpus
 

@@ -107,8 +107,8 @@ class MadeUpQuestions:
 
     def _write_search(self, protocol: Protocol, question: Question, mistake: random.Random | None) -> list[Message]:
         config, turns = self._config, self._config.max_turns
-        extra_turn = protocol.malformed is not None and config.demo_error_rate > 0  # a malformed call, made again
-        enough = len(question.relations) + 1 + extra_turn
+        has_extra_turn = protocol.malformed is not None and config.demo_error_rate > 0  # a malformed call, made again
+        enough = len(question.relations) + 1 + has_extra_turn
         require(turns is None or enough <= turns, "env.max_turns", turns, f"at least {enough} to show a solution")
         if mistake is None:
             return episode(question, protocol, self.search, None)

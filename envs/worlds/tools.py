@@ -131,8 +131,8 @@ class ToolsWorld(World):
         elif retriever.url is not None:
             self._search.connect(retriever.url, token_of(retriever.token_env))
         else:
-            corpus = ("errands",) if self._config.data is None else retriever.corpus
-            self.service = service_name(corpus, retriever.options)
+            corpus_key = ("errands",) if self._config.data is None else retriever.corpus
+            self.service = service_name(corpus_key, retriever.options)
             self.service_gpus, self.service_threads = retriever.gpus, retriever.cpus
 
     def level(self, task: Task) -> str:

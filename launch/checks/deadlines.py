@@ -25,7 +25,9 @@ def attempt_s(recipe: RecipeConfig, turn_tokens: int | None = None, response_tok
     return deadlines.episode_s(world.max_turns, world.reply_s, tokens)
 
 
-def cuts_off(recipe: RecipeConfig, turn_tokens: int | None = None, response_tokens: int | None = None) -> str | None:
+def short_timeout(
+    recipe: RecipeConfig, turn_tokens: int | None = None, response_tokens: int | None = None
+) -> str | None:
     """What is said of an `episode_timeout_s` that is given and shorter than the longest responses may take.
 
     The tokens are an evaluation's own limits.
@@ -64,8 +66,8 @@ def longest_attempt_s(recipe: RecipeConfig) -> float:
     return max(attempt_s(env_recipe).value for env_recipe in recipe.by_env.values())
 
 
-def num_episodes(recipe: RecipeConfig, concurrency: int | None, playing: Iterable[RecipeConfig]) -> Derived:
-    """Episodes that the engines play. concurrency: of `eval` or `generate`. playing: whose episodes."""
+def at_once(recipe: RecipeConfig, concurrency: int | None, playing: Iterable[RecipeConfig]) -> Derived:
+    """How many episodes the engines play at once. concurrency: of `eval` or `generate`. playing: whose episodes."""
     if concurrency is not None:
         return Derived(concurrency, GIVEN)
     messages = max((make_world(env_recipe.env).max_turns for env_recipe in playing), default=1)
@@ -75,18 +77,14 @@ def num_episodes(recipe: RecipeConfig, concurrency: int | None, playing: Iterabl
 def evaluated_at_once(recipe: RecipeConfig, playing: Iterable[RecipeConfig], *, served: bool = False) -> int:
     """Of an evaluation. served: by a model at an address."""
     concurrency = recipe.eval.concurrency
-    return (
-        (concurrency or deadlines.SERVED_AT_ONCE) if served else int(num_episodes(recipe, concurrency, playing).value)
-    )
+    return (concurrency or deadlines.SERVED_AT_ONCE) if served else int(at_once(recipe, concurrency, playing).value)
 
 
 def generated_at_once(recipe: RecipeConfig) -> int:
     """Of what is generated to be trained on, by the engines or by a teacher at an address."""
     concurrency = recipe.generate.concurrency
     taught = recipe.generate.teacher.given
-    return (
-        (concurrency or deadlines.SERVED_AT_ONCE) if taught else int(num_episodes(recipe, concurrency, [recipe]).value)
-    )
+    return (concurrency or deadlines.SERVED_AT_ONCE) if taught else int(at_once(recipe, concurrency, [recipe]).value)
 
 
 def load_deadline(timeout_s: float | None, size: int) -> Derived:

@@ -15,8 +15,8 @@ from rlsys.types import Task
 def try_functions_of(
     scored: Iterable[tuple[RecipeConfig, Sequence[Task]]], warn: Callable[[str], None] | None = None
 ) -> None:
-    """Each reward on tasks that it scores. warn: what tells a run that is continued; without it a function that does
-    not pass is refused, with BadInput."""
+    """Each reward on tasks that it scores. warn: called with a warning where a run is continued; without it a function
+    that does not pass is refused, with BadInput."""
     pairs = {(config_key(case.reward), config_key(case.env)): (case.reward, tasks) for case, tasks in scored if tasks}
     for (_, source), (reward, tasks) in pairs.items():
         if not isinstance(reward, FunctionsRewardConfig):

@@ -127,7 +127,7 @@ def of_retriever(bare: ServiceNeed, config: SearchConfig, recipe: RecipeConfig, 
     if bare.gpus:  # of its encoder at least: a graph is searched on CPUs, which read little of it
         problem, warning = _too_large(size, bare.gpus, VLLM_SHARE * card_gb(recipe.cluster)), None
     else:
-        problem, warning = check_speed(size, config, load.searches(recipe, config), bare.cpus)
+        problem, warning = speed_problem(size, config, load.searches(recipe, config), bare.cpus)
     return replace(bare, holds=holds, host_bytes=float(size.bytes), problem=problem, warning=warning)
 
 
@@ -156,7 +156,7 @@ def build_time(size: IndexSize) -> str:
     return f"about {on_gpu:.1f} h on a GPU ({on_cpu:,.0f} h of a CPU's threads) and {disk:.0f} GB of disk"
 
 
-def check_speed(size: IndexSize, config: SearchConfig, at_once: int, threads: int) -> tuple[str | None, str | None]:
+def speed_problem(size: IndexSize, config: SearchConfig, at_once: int, threads: int) -> tuple[str | None, str | None]:
     """(why a CPU cannot answer so many searches at once in time, why it may be too slow for them).
 
     The last of them waits for all others. After `guard.deadline_s` it is asked again, `guard.attempts` times in all.

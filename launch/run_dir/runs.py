@@ -67,7 +67,7 @@ class Run:
 
 
 def read_run(path: Path, keep: Callable[[str], bool]) -> Run:
-    """keep: the keys of metrics.jsonl to keep. Raises BadInput for what is no run directory, or has no numbers."""
+    """keep: whether a key of metrics.jsonl is kept. Raises BadInput for what is no run directory, or has no numbers."""
     config = read_config(path)
     rows = tuple(_measurements(path / "metrics.jsonl", keep))
     starts = {row.stage: row.step - row.stage_step for row in reversed(rows)}

@@ -93,7 +93,7 @@ def check(problem: Problem, response: str, encoding: Encoding = "incident") -> R
         if parse.is_frame(sentence):
             continue
         claim = parse.read_step(sentence, key.names)
-        verdict, detail = _judge(claim, key)
+        verdict, detail = _judge_step(claim, key)
         subject = _edges(claim) if claim is not None else " ".join(sentence.casefold().split())
         if verdict.hallucinated or (verdict, subject) not in seen_steps:
             steps.append(StepCheck(verdict=verdict, span=span, detail=detail))
@@ -120,7 +120,7 @@ def _edges(claim: parse.Claim) -> frozenset[frozenset[int]]:
     return frozenset(map(frozenset, claim.edges))
 
 
-def _judge(claim: parse.Claim | None, key: Facts) -> tuple[Verdict, str]:
+def _judge_step(claim: parse.Claim | None, key: Facts) -> tuple[Verdict, str]:
     """Nodes, then edges, then weights, then the sum: the first thing wrong decides."""
     if claim is None:
         return Verdict.UNREADABLE, "not in the format of a step"
@@ -153,7 +153,7 @@ def _judge_path(problem: Problem, answer: str, key: Facts) -> tuple[Verdict, str
     claim = parse.read_path_answer(answer, key.names)
     if claim is None or (claim.total is None and not claim.several):
         return Verdict.MISSING, "no path in arrows, or no length with it"
-    verdict, detail = _judge(claim, key)
+    verdict, detail = _judge_step(claim, key)
     if verdict is not Verdict.CORRECT:
         return verdict, detail
     if claim.total is None:

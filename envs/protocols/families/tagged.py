@@ -30,7 +30,7 @@ def _read_tagged(text: str, read_one: Callable[[str, int], tuple[ToolCall, int]]
     return tuple(calls)
 
 
-def _end_tagged(text: str, at: int, read_one: Callable[[str, int], tuple[ToolCall, int]]) -> int:
+def _find_call_end(text: str, at: int, read_one: Callable[[str, int], tuple[ToolCall, int]]) -> int:
     call, end = read_one(text, skip_space(text, at + len(CALL_OPEN)))
     end = skip_space(text, end)
     return end if not call.problem and (text.startswith(CALL_CLOSE, end) or end == len(text)) else at
@@ -85,7 +85,7 @@ def _read_functions(text: str) -> tuple[ToolCall, ...]:
 
 def _end_function(text: str, at: int) -> int:
     """A value is any text: one that holds another call's tag belongs to a call that was broken off."""
-    end = _end_tagged(text, at, _read_function)
+    end = _find_call_end(text, at, _read_function)
     return at if CALL_OPEN in text[at + len(CALL_OPEN) : end] else end
 
 
@@ -106,7 +106,7 @@ HERMES = Family(
     read=lambda text: _read_tagged(text, _read_object),
     write=_write_hermes,
     opening=CALL_OPEN,
-    end=lambda text, at: _end_tagged(text, at, _read_object),
+    end=lambda text, at: _find_call_end(text, at, _read_object),
 )
 
 

@@ -59,7 +59,7 @@ def is_same_statement(answer: str, gold: str) -> bool:
         if (ours is None) is not (theirs is None):
             return False
         if ours is not None and theirs is not None:
-            equations = _equation(ours.sides), _equation(theirs.sides)
+            equations = _zero_numerator(ours.sides), _zero_numerator(theirs.sides)
             return None not in equations and _ratio(*equations) is not None
         return _same_expression(answer, gold)
     except MemoryError:
@@ -145,7 +145,7 @@ def _number(expression: Any) -> Any:
     return expression.evalf(DIGITS, maxn=WORKED)
 
 
-def _equation(sides: tuple[str, ...]) -> Any:
+def _zero_numerator(sides: tuple[str, ...]) -> Any:
     """What the equation says is zero, without denominators; None where it cannot be read."""
     if len(sides) != 2:
         return None

@@ -92,8 +92,8 @@ def collection(text: str) -> Collection | None:
         parts = split(text, ":")
         if len(parts) > 1 and all(parts):
             return Collection("ratio", parts)
-    point = _POINT.match(text)
-    text = text[point.end() :] if point is not None else text
+    label = _POINT.match(text)
+    text = text[label.end() :] if label is not None else text
     if text[:1] in _BRACKETS and text[-1:] in (")", "]") and _closes(text, 0) == len(text) - 1:
         return Collection(text[0] + text[-1], split(text[1:-1], ","))
     return None

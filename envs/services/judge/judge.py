@@ -70,7 +70,7 @@ class Judge(Asks):
         key_parts = [self._chat.where, self._chat.model, request.kind, prompt, max_tokens, temperature, seed]
         key = hashlib.sha256(json.dumps(key_parts).encode()).hexdigest()
         text, cut = await self._cache.get(key), False
-        cached = text is not None
+        was_cached = text is not None
         if text is None:
             messages = (Message(role="user", content=prompt),)
             question = Question(messages=messages, max_tokens=max_tokens, temperature=temperature, seed=seed)
@@ -83,7 +83,7 @@ class Judge(Asks):
         free = not kind.values  # a free-text answer
         value = "cut" if cut else "unparsable" if verdict is None else "read" if free else verdict.value
         self.verdicts[f"{request.kind} {value}"] += 1
-        return Judged(verdict=verdict, text=text, cached=cached, cut=cut, first=first)
+        return Judged(verdict=verdict, text=text, cached=was_cached, cut=cut, first=first)
 
     async def _call(self, question: Question) -> Choice:
         return await self._chat.complete(question)

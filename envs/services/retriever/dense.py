@@ -14,7 +14,7 @@ import numpy as np
 from envs.services.retriever.config import RetrieverConfig
 from envs.services.retriever.corpus import Corpus
 from envs.services.retriever.encoder import Encoder
-from envs.services.retriever.encoder_spec import spec_of
+from envs.services.retriever.encoder_spec import read_spec
 from envs.services.retriever.index import (
     COMPLETE,
     Facts,
@@ -191,7 +191,7 @@ def make_encoder(config: RetrieverConfig) -> Encoder:
     if config.threads is not None:
         limit_threads(config.threads)
     return Encoder(
-        spec_of(config.encoder),
+        read_spec(config.encoder),
         device=config.device,
         dtype=config.dtype,
         threads=config.threads,

@@ -36,7 +36,7 @@ class EncoderSpec:
     max_tokens: int = 256  # of queries and passages (Search-R1's server and index)
 
 
-def spec_of(name: str) -> EncoderSpec:
+def read_spec(name: str) -> EncoderSpec:
     """Of `e5`, `minilm`, a folder or a hub name. Raises BadInput, also where no file states the pooling."""
     if name == "minilm":
         package = find_spec(MINILM_PACKAGE.replace("-", "_"))
@@ -82,8 +82,8 @@ def _names(path: str) -> tuple[list[str], list[str]]:
 def _prompts(path: str, stated: Any) -> dict[str, str]:
     """By the kind of text; null is none."""
     prompts = {} if stated is None else stated
-    texts = isinstance(prompts, dict) and all(text is None or isinstance(text, str) for text in prompts.values())
-    if not texts:
+    are_texts = isinstance(prompts, dict) and all(text is None or isinstance(text, str) for text in prompts.values())
+    if not are_texts:
         raise BadInput(f"its prompts are {str(prompts)[:80]}", key="encoder", found=path, expected="a text by name")
     if prompts and "query" not in prompts:
         raise BadInput(

@@ -125,12 +125,12 @@ class IncidentKeeper:
         refreshed = 0.0
         while not self._ended.is_set():
             try:
-                request = self._queue.get(timeout=LOOK_S)
+                entry = self._queue.get(timeout=LOOK_S)
             except queue.Empty:
-                request = None
+                entry = None
             try:
-                if request is not None:
-                    self._take(request)
+                if entry is not None:
+                    self._take(entry)
                 elif (phase := self._phases.overdue()) is not None:
                     step, stage = self._where()
                     text = f"step {step + 1} of stage {stage}: {phase.describe()}"

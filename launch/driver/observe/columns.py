@@ -62,7 +62,7 @@ class Layout:
         return GAP.join([place, *cells, f"{time_left:>7}"])
 
     def legend(self, explained_titles: Set[str]) -> str:
-        """What the titles leave open that are not known yet; empty where there is nothing to say."""
+        """What the titles leave open that are not explained yet; empty where there is nothing to say."""
         notes = {entry.title: entry.about for entry in self.columns if entry.about} | {LEFT: "time left of the stage"}
         return "; ".join(f"{title}: {note}" for title, note in notes.items() if title not in explained_titles)
 

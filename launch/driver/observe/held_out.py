@@ -42,11 +42,11 @@ def largest_drop(rows: Sequence[Mapping[str, Any]]) -> HeldOutDrop | None:
     if not rows:
         return None
     newest = rows[-1]
-    drops = [_fall(key.removesuffix(LOW), newest, rows[:-1]) for key in newest if key.endswith(LOW)]
+    drops = [_drop_of(key.removesuffix(LOW), newest, rows[:-1]) for key in newest if key.endswith(LOW)]
     return max((drop for drop in drops if drop is not None), key=lambda drop: drop.best - drop.now, default=None)
 
 
-def _fall(key: str, newest: Mapping[str, Any], earlier: Sequence[Mapping[str, Any]]) -> HeldOutDrop | None:
+def _drop_of(key: str, newest: Mapping[str, Any], earlier: Sequence[Mapping[str, Any]]) -> HeldOutDrop | None:
     play, _, name = key.rpartition("/")
     prompts = newest.get("prompts", {}).get(play)
     same = [row for row in earlier if key in row and prompts and row.get("prompts", {}).get(play) == prompts]

@@ -29,7 +29,7 @@ def connect(config: ClusterConfig, needs: Callable[[Device], Sequence[ResourceRe
     needs: what the actors take on a device. A local cluster must hold them; one that was joined may still grow.
     run: named in the metadata of the driver, as the dashboard's list of jobs shows it.
     """
-    _set_environment()
+    _set_env_vars()
     import ray
 
     address = config.address or os.environ.get("RAY_ADDRESS")
@@ -79,7 +79,7 @@ def connect(config: ClusterConfig, needs: Callable[[Device], Sequence[ResourceRe
     return device
 
 
-def _set_environment() -> None:
+def _set_env_vars() -> None:
     """Of this process and of every one that starts from here; what a user has set of Ray's stays."""
     os.environ[cleanup.VARIABLE] = cleanup.tag()
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")

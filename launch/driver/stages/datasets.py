@@ -225,8 +225,8 @@ class DataStage(Stage):
         if stage.data is None:
             return {}
         config = stage.config.eval
-        held_out = {"eval.share": config.share, "eval.tasks": config.tasks}
-        held_out_keys = held_out if config.every else dict.fromkeys(held_out)
+        all_keys = {"eval.share": config.share, "eval.tasks": config.tasks}
+        held_out_keys = all_keys if config.every else dict.fromkeys(all_keys)
         return {"data": stage.data, "prompts": stage.prompts} | held_out_keys | verdicts_identity(stage)
 
     def arithmetic(self, config: RunConfig, stage: StageConfig) -> list[str]:

@@ -204,7 +204,7 @@ async def generate_missing(
     already = f", {len(tasks) - len(missing)} of them already" if len(missing) < len(tasks) else ""
     progress.say(f"playing {len(tasks)} tasks x {plan.group_size} at temperature {plan.temperature:g}{already}")
     progress.doing("tasks played")
-    retries = frozenset(played.tried)  # tasks that fail with any model must not stop what is left, or the filters
+    tried_before = frozenset(played.tried)  # tasks that fail with any model must not stop what is left, or the filters
     failed: list[Failure] = []
     failed_first: list[Failure] = []
     limit, played_first, done = recipe.loop.max_failed_share, 0, 0
@@ -215,7 +215,7 @@ async def generate_missing(
         failed.extend(broken)
         played.add(group_record(group, tokenizer))
         done += 1
-        if group.ticket.sequence not in retries:
+        if group.ticket.sequence not in tried_before:
             failed_first.extend(broken)
             played_first += plan.group_size
         if played_first >= FEW:

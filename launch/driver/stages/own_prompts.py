@@ -56,10 +56,10 @@ def prompts_differ(played: RecipeConfig, recipe: RecipeConfig) -> bool | None:
     pairs = [(task, tasks.get(task.task_id)) for task in make_world(played.env).tasks("train")[:COMPARED]]
     try:
         theirs, ours = own_prompt(played), own_prompt(recipe)
-        differences = [theirs(task) != ours(same) for task, same in pairs if same is not None]
+        differ = [theirs(task) != ours(same) for task, same in pairs if same is not None]
     except Exception:  # fault boundary: a world of the user's own
         return None
-    return any(differences) if differences else None
+    return any(differ) if differ else None
 
 
 def under_own_prompts(parse: Callable[[dict[str, Any], str], Example], recipe: RecipeConfig) -> Any:
@@ -68,9 +68,9 @@ def under_own_prompts(parse: Callable[[dict[str, Any], str], Example], recipe: R
 
     def read(record: dict[str, Any], where: str) -> Example:
         example, task = parse(record, where), record.get("task")
-        task_fields = task if isinstance(task, dict) else {}
-        task_id = str(task_fields.get("task_id", record.get("task_id", "")))
-        own_task = _require_same(tasks.get(task_id), task_id, task_fields.get("question"), where)
+        task_record = task if isinstance(task, dict) else {}
+        task_id = str(task_record.get("task_id", record.get("task_id", "")))
+        own_task = _require_same(tasks.get(task_id), task_id, task_record.get("question"), where)
         return replace(example, prompt=prompt(own_task), replaced=True)
 
     return read

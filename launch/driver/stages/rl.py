@@ -94,11 +94,11 @@ class RL(Stage):
             )
 
     def midway(self, stage: StageConfig) -> dict[str, Any]:
-        group_size = {"loop.group_size": stage.config.loop.group_size}
+        group_keys = {"loop.group_size": stage.config.loop.group_size}
         curricula = {f"curriculum.{key}": value for key, value in asdict(stage.config.curriculum).items()}
         for name, share in stage.config.envs.items():
             curricula |= {f"envs.{name}.curriculum.{key}": value for key, value in asdict(share.curriculum).items()}
-        return super().midway(stage) | group_size | curricula
+        return super().midway(stage) | group_keys | curricula
 
     def arithmetic(self, config: RunConfig, stage: StageConfig) -> list[str]:
         loop = stage.config.loop

@@ -211,7 +211,7 @@ class Stepper:
         metrics["learner/idle_share"] = 1 - row.time.phases.get("update", 0.0) / row.time.total
         summaries = [summary for group in groups for summary in group.summaries]
         run.record(replace(row, metrics=metrics), self.stage.steps, first_exception(summaries))
-        run.tracker.episodes(row.step, await choose_samples(run, row.step, groups))
+        run.tracker.episodes(row.step, await fetch_samples(run, row.step, groups))
 
     async def _next_batch(self) -> tuple[list[GroupRef], Harvest, BatchPlan | None]:
         """The next step's groups, what they gave, and the plan whose rows the ranks have built; None where nothing is
@@ -373,9 +373,9 @@ async def keep_trajectories(
     run.journal.seal(f"trajectories/{name}", digest)
 
 
-async def choose_samples(run: Run, step: int, groups: Sequence[GroupRef]) -> list[Trajectory]:
+async def fetch_samples(run: Run, step: int, groups: Sequence[GroupRef]) -> list[Trajectory]:
     """The episodes for the tracker's table of samples."""
     rewards = [[summary.reward for summary in group.summaries] for group in groups]
-    indices = run.tracker.choose_episodes(step, rewards)
-    full_groups = [(await run.pool.whole(groups[place]), index) for place, index in indices]
+    picks = run.tracker.choose_episodes(step, rewards)
+    full_groups = [(await run.pool.whole(groups[place]), index) for place, index in picks]
     return [group.trajectories[index] for group, index in full_groups if group is not None]

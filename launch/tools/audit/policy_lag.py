@@ -19,10 +19,10 @@ def lag(looked: Looked, show: Show) -> Property:
     for row in (line.row for line in looked.metrics if "lag/max" in line.row):
         behind = _lag_by_journal(row, oldest)
         offenders += _against_journal(row, behind)
-        versions, bound = max(number_of(row, "lag/max"), behind or 0), _bound(looked, row)
-        most = max(most, versions)
+        lag_versions, bound = max(number_of(row, "lag/max"), behind or 0), _bound(looked, row)
+        most = max(most, lag_versions)
         bounds.add(f"{bound:g}" if type(bound) is float else str(bound))
-        offenders += _against_bound(row, versions, bound)
+        offenders += _against_bound(row, lag_versions, bound)
     summary = looked.run.summary.get("lag")
     stated = max((number_of(line.row, "lag/max") for line in looked.metrics), default=0)
     if looked.is_over and isinstance(summary, dict) and summary.get("max") != stated:
@@ -34,9 +34,9 @@ def lag(looked: Looked, show: Show) -> Property:
 
 def _against_journal(row: Mapping[str, Any], behind: int | None) -> Iterator[str]:
     """Tokens are as old as the weights that their group was started with, or newer."""
-    versions = number_of(row, "lag/max")
-    if behind is not None and versions > behind:
-        yield f"step {row['step']}: {versions:g} versions, by the journal at most {behind:g}"
+    lag_versions = number_of(row, "lag/max")
+    if behind is not None and lag_versions > behind:
+        yield f"step {row['step']}: {lag_versions:g} versions, by the journal at most {behind:g}"
 
 
 def _against_bound(row: Mapping[str, Any], versions: float, bound: Any) -> Iterator[str]:

@@ -30,7 +30,7 @@ def make_finding(look: str, text: str, cure: str, node: str = "", level: Level =
     return Finding(look, level, problem, way if mark else cure, node)
 
 
-def check_nodes(
+def node_findings(
     nodes: Sequence[tuple[str, T]], judge: Callable[[str, T], Iterable[Finding]], fine: Callable[[T], Finding]
 ) -> list[Finding]:
     """The findings of all nodes or, where there are none, one line for all of them."""

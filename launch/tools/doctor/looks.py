@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from launch.tools.doctor.facts import Cards, ClusterFacts, Limits, Software, Space, Wanted
-from launch.tools.doctor.findings import Finding, check_nodes, make_finding, where_text
+from launch.tools.doctor.findings import Finding, make_finding, node_findings, where_text
 
 GB = 1e9
 SMALL_MEMORY = 1.0  # GB in /dev/shm without a config to compare with; docker gives 0.06
@@ -91,7 +91,7 @@ def look_at_memory(facts: ClusterFacts, requirements: Wanted) -> Iterator[Findin
         text = f"{space.path} has {least / GB:.1f} GB free{' or more' if len(nodes) > 1 else ''}"
         return Finding("memory", "ok", text + where_text(len(nodes)))
 
-    yield from check_nodes(nodes, judge, fine)
+    yield from node_findings(nodes, judge, fine)
 
 
 def look_at_disk(facts: ClusterFacts, requirements: Wanted) -> Iterator[Finding]:
@@ -111,7 +111,7 @@ def look_at_disk(facts: ClusterFacts, requirements: Wanted) -> Iterator[Finding]
     def fine(space: Space) -> Finding:
         return Finding("disk", "ok", f"{space.path} has {space.free / GB:,.1f} GB and enough inodes free")
 
-    yield from check_nodes(nodes, judge, fine)
+    yield from node_findings(nodes, judge, fine)
 
 
 def look_at_limits(facts: ClusterFacts, requirements: Wanted) -> Iterator[Finding]:
@@ -139,7 +139,7 @@ def look_at_limits(facts: ClusterFacts, requirements: Wanted) -> Iterator[Findin
         files = min((node_limits.files for _, node_limits in nodes if node_limits.files is not None), default=None)
         return Finding("limits", "ok", f"limits: {files or 'any number of'} open files{where_text(len(nodes))}")
 
-    yield from check_nodes(nodes, judge, fine)
+    yield from node_findings(nodes, judge, fine)
 
 
 def look_at_sandbox(facts: ClusterFacts, requirements: Wanted) -> Iterator[Finding]:
@@ -154,7 +154,7 @@ def look_at_sandbox(facts: ClusterFacts, requirements: Wanted) -> Iterator[Findi
     if requirements.sandbox is False:
         yield Finding("sandbox", "skipped", f"sandbox: {requirements.config} runs no code of a model")
         return
-    yield from check_nodes(
+    yield from node_findings(
         nodes,
         judge,
         lambda _: Finding("sandbox", "ok", f"sandbox: namespaces, seccomp and Landlock{where_text(len(nodes))}"),
@@ -172,7 +172,7 @@ def look_at_clocks(facts: ClusterFacts, requirements: Wanted) -> Iterator[Findin
             text = f"its clock is {abs(ahead):.1f} s {where}: times in logs do not compare; nothing else depends on it"
             yield Finding("clock", "warning", text, "run chronyd or another NTP client there", node)
 
-    yield from check_nodes(nodes, judge, lambda _: Finding("clock", "ok", f"clocks differ by less than {LATE_S:g} s"))
+    yield from node_findings(nodes, judge, lambda _: Finding("clock", "ok", f"clocks differ by less than {LATE_S:g} s"))
 
 
 def look_at_cards(facts: ClusterFacts, requirements: Wanted) -> Iterator[Finding]:
@@ -201,7 +201,7 @@ def look_at_cards(facts: ClusterFacts, requirements: Wanted) -> Iterator[Finding
         text = f"{total} GPUs ({', '.join(names)}), driver {', '.join(drivers)}, no memory errors"
         return Finding("gpus", "ok", text)
 
-    yield from check_nodes(nodes, judge, fine)
+    yield from node_findings(nodes, judge, fine)
 
 
 NEEDS = {  # kinds of `NodeFacts.needs`: (what is said where it is there, the way out where the check gives none)
@@ -227,7 +227,7 @@ def look_at_needs(facts: ClusterFacts, requirements: Wanted) -> Iterator[Finding
         labels = [NEEDS[kind][0] for kind in needs]
         return Finding("needs", "ok", f"{requirements.config}: {', '.join(labels)}{where_text(len(nodes))}")
 
-    yield from check_nodes(nodes, judge, fine)
+    yield from node_findings(nodes, judge, fine)
 
 
 def look_at_data(facts: ClusterFacts, requirements: Wanted) -> Iterator[Finding]:
@@ -256,7 +256,7 @@ def look_at_settings(facts: ClusterFacts, requirements: Wanted) -> Iterator[Find
             cure = "ray get-auth-token --generate, and RAY_AUTH_MODE=token for every `ray start` (docs/trust.md)"
             yield Finding("auth", "warning", text, cure, node)
 
-    yield from check_nodes(
+    yield from node_findings(
         modes, judge, lambda mode: Finding("auth", "ok", f"RAY_AUTH_MODE={mode}{where_text(len(modes))}")
     )
 

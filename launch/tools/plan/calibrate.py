@@ -89,8 +89,8 @@ def calibrate(
     learner = update + speed.fixed_s + speed.export_s
     for _ in range(ROUNDS):
         replayed = forecast(_setting_of(trace, speed), speed, answers)
-        engine, update_factor = busy / replayed.busy_s, learner / replayed.update_s
-        speed = _scale_speed(speed, learner=update_factor, engine=engine)
+        engine_factor, update_factor = busy / replayed.busy_s, learner / replayed.update_s
+        speed = _scale_speed(speed, learner=update_factor, engine=engine_factor)
     replayed = forecast(_setting_of(trace, speed), speed, answers)
     factor = fmean(trace.seconds) / replayed.seconds  # what the simulation leaves out, or has too much of
     speed = _scale_speed(speed, learner=factor, engine=factor)

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from launch.checks import preflight
-from launch.checks.deadlines import attempt_s, cuts_off, num_episodes
+from launch.checks.deadlines import at_once, attempt_s, short_timeout
 from launch.checks.machine import expected_device
 from launch.checks.starts import start_of_engine, start_of_rank
 from launch.checks.teachers import teachers_of
@@ -62,10 +62,10 @@ def _of_stage(stage: StageConfig) -> Iterator[tuple[str, str, Derived]]:
     for name, env_recipe in recipe.by_env.items():
         yield "rollout.episode_timeout_s", ".".join(filter(None, (stage.name, name))), attempt_s(env_recipe)
     if kind.makes_data:
-        yield "generate.concurrency", stage.name, num_episodes(recipe, recipe.generate.concurrency, [recipe])
+        yield "generate.concurrency", stage.name, at_once(recipe, recipe.generate.concurrency, [recipe])
         return
     plays = plays_of(recipe)
-    yield "eval.concurrency", stage.name, num_episodes(recipe, recipe.eval.concurrency, recipes_played(plays))
+    yield "eval.concurrency", stage.name, at_once(recipe, recipe.eval.concurrency, recipes_played(plays))
     if recipe.eval.every and holds(kind.reads, "eval.deadline_s"):
         yield "eval.deadline_s", stage.name, limit_of(recipe, plays)
 
@@ -84,7 +84,7 @@ def list_expected(recipe: RecipeConfig, timed: Timed, version_bytes: int) -> lis
     ]
     if recipe.eval.every:
         plays = plays_of(recipe)
-        many = int(num_episodes(recipe, recipe.eval.concurrency, recipes_played(plays)).value)
+        many = int(at_once(recipe, recipe.eval.concurrency, recipes_played(plays)).value)
         evaluated_s = deadlines.evaluation_s(episodes_of(plays), many, answer_s).value
         limit_s = limit_of(recipe, plays).value
         expected.append(Expected("an evaluation beside training", evaluated_s, "eval.deadline_s", limit_s))
@@ -104,11 +104,13 @@ def deadline_warnings(config: RunConfig, timed: Timed | None) -> list[str]:
 
 def _too_short(stage: StageConfig) -> list[str]:
     """Of a time limit of episodes that is given: for those that are trained on, and for each play of an evaluation."""
-    warnings = {warning: "" for recipe in stage.config.by_env.values() if (warning := cuts_off(recipe)) is not None}
+    warnings = {
+        warning: "" for recipe in stage.config.by_env.values() if (warning := short_timeout(recipe)) is not None
+    }
     if not stage_of(stage.kind).makes_data:
         for name, play in plays_of(stage.config).items():
             recipe = play.of.recipe
-            warning = cuts_off(recipe, recipe.eval.max_turn_tokens, recipe.eval.max_response_tokens)
+            warning = short_timeout(recipe, recipe.eval.max_turn_tokens, recipe.eval.max_response_tokens)
             if warning is not None:
                 warnings.setdefault(warning, f"{name}: ")
     return [f"{where}{warning}" for warning, where in warnings.items()]

@@ -77,7 +77,7 @@ def _of_one(run: RunDirectory, verdict: Verdict, episodes: Episodes | None, pric
         "charts": charts,
         "tables": tables,
         "config": {"differs": _overrides_of(run), "text": _config_text(run)},
-        "numbers": numbers_of(run),
+        "numbers": column_summaries(run),
         "events": [_event(event) for event in run.events[-EVENTS:]],
     }
 
@@ -154,7 +154,7 @@ def _sections(charts: Mapping[str, Any], tables: Mapping[str, Any]) -> list[dict
     return [compared, *filled] if unplaced else filled
 
 
-def numbers_of(run: RunDirectory) -> dict[str, Any]:
+def column_summaries(run: RunDirectory) -> dict[str, Any]:
     """Of every key of the rows: what it means, its last, its lowest and its highest value."""
     numbers = {}
     for key in sorted(run.rows.columns):

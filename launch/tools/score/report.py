@@ -70,7 +70,7 @@ class Report:
 
     def __init__(self, out: TextIO | None, explain_out: TextIO, *, strict: bool, explained: int | None) -> None:
         """out: for results. explain_out: for the explanation."""
-        self._out, self._shown = out, explain_out
+        self._out, self._explain_out = out, explain_out
         self._strict = strict
         self._explained = explained
         self.explained_done = False
@@ -106,17 +106,17 @@ class Report:
         if isinstance(scored.result, Failure):
             headline = f"line {scored.line}: failure ({scored.result.kind}): {visible(scored.result.detail)}"
             for line in (headline, *trace_of(scored.result)):
-                print(line, file=self._shown)
+                print(line, file=self._explain_out)
             return
         assert isinstance(scored.transcript, Transcript) and scored.result is not None
-        color = self._shown.isatty() and "NO_COLOR" not in os.environ
+        color = self._explain_out.isatty() and "NO_COLOR" not in os.environ
         for line in explanation(f"line {scored.line}: ", scored.transcript, scored.result, color=color):
-            print(line, file=self._shown)
+            print(line, file=self._explain_out)
 
     def flush(self) -> None:
         if self._out is not None:
             self._out.flush()
-        self._shown.flush()
+        self._explain_out.flush()
 
     def close(self, source: str) -> None:
         """Say what there was. Raises BadInput where there was nothing to score, or to explain."""

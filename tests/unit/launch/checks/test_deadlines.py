@@ -12,12 +12,12 @@ import pytest
 
 from envs import make_world
 from launch.checks.deadlines import (
+    at_once,
     attempt_s,
-    cuts_off,
     evaluated_at_once,
     generated_at_once,
     load_deadline,
-    num_episodes,
+    short_timeout,
     shortest_episode_s,
 )
 from launch.checks.starts import start_of_engine, start_of_rank
@@ -103,7 +103,7 @@ def test_a_limit_that_one_episode_may_outlast_is_refused(
 def test_what_is_played_at_once_fills_the_engines_that_there_are(data: list[str]) -> None:
     recipe = rl(seven(data))
     assert generated_at_once(recipe) == 384 and evaluated_at_once(recipe, [recipe], served=True) == 256
-    assert num_episodes(recipe, 7, [recipe]).value == 7
+    assert at_once(recipe, 7, [recipe]).value == 7
     taught = replace(recipe.generate.teacher, endpoint="http://127.0.0.1:1/v1", model="m")
     by_teacher = replace(recipe, generate=replace(recipe.generate, teacher=taught))
     assert generated_at_once(by_teacher) == 256
@@ -127,9 +127,9 @@ def test_a_start_has_the_time_that_its_models_take(data: list[str], tmp_path: Pa
 
 def test_a_time_that_cuts_long_answers_off_is_said(data: list[str]) -> None:
     short = rl(seven(data, "rollout.episode_timeout_s=300"))
-    said = cuts_off(short)
+    said = short_timeout(short)
     assert said is not None and "48 tokens a second" in said and "1,792 s" in said  # 14,336 / 300
-    assert [cuts_off(rl(seven(data, f"rollout.episode_timeout_s={given}"))) for given in (1792, 3600, "null")] == [
+    assert [short_timeout(rl(seven(data, f"rollout.episode_timeout_s={given}"))) for given in (1792, 3600, "null")] == [
         None
     ] * 3
 
@@ -137,12 +137,12 @@ def test_a_time_that_cuts_long_answers_off_is_said(data: list[str]) -> None:
 def test_replies_take_their_share_of_the_time_and_a_short_limit_is_one_too(data: list[str]) -> None:
     """2,048 tokens at 8 a second are 256 s. Three replies of 30 s leave 60 of 150 s for 4 x 256 = 1,024 tokens."""
     one = rl(seven(data, *TWO, "rollout.episode_timeout_s=60"))
-    said = cuts_off(one)
+    said = short_timeout(one)
     assert said is not None and "34 tokens a second" in said
-    assert cuts_off(rl(seven(data, *TWO, "rollout.episode_timeout_s=256"))) is None
+    assert short_timeout(rl(seven(data, *TWO, "rollout.episode_timeout_s=256"))) is None
     keys = ["rollout.max_turn_tokens=256", "engine.max_model_len=2048", "rollout.episode_timeout_s=150"]
     turns = compose("quickstart", keys).stages[-1].config
-    said, world = cuts_off(turns), make_world(turns.env)
+    said, world = short_timeout(turns), make_world(turns.env)
     assert (world.max_turns, world.reply_s) == (4, 30.0)
     assert said is not None and "17 tokens a second" in said
 

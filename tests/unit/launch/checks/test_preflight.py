@@ -40,7 +40,7 @@ def test_a_hub_name_is_counted_and_rays_store_beside_it(monkeypatch: pytest.Monk
         asked.append(needed)
         return "" if needed <= free["bytes"] else "too little"
 
-    monkeypatch.setattr(preflight.memory, "room", room)
+    monkeypatch.setattr(preflight.memory, "describe_no_room", room)
     plan, gpu = recipe(Path("Qwen/Qwen2.5-7B")), DEVICES["cuda"]
     assert preflight.parameters(plan) == pytest.approx(7_615_616_512, rel=1e-4)
     versions = preflight.weights_bytes(plan, gpu)

@@ -7,7 +7,7 @@ import pytest
 from huggingface_hub.errors import EntryNotFoundError, LocalEntryNotFoundError
 
 from envs.services.retriever.encoder import Encoder
-from envs.services.retriever.encoder_spec import spec_of
+from envs.services.retriever.encoder_spec import read_spec
 from rlsys.errors import BadInput
 from tests.makers import tiny_encoder
 from tests.refused import refused
@@ -32,7 +32,7 @@ def write(folder: Path, pooling: object = None, **files: object) -> Path:
     [("e5", True), ("intfloat/e5-large-v2", True), ("intfloat/multilingual-e5-base", True), ("e5-small-mine", True)],
 )
 def test_e5_is_known_by_its_name(name: str, prefixed: bool) -> None:
-    spec = spec_of(name)
+    spec = read_spec(name)
     assert (spec.query_prefix, spec.passage_prefix) == (("query: ", "passage: ") if prefixed else ("", ""))
     assert (spec.pooling, spec.max_tokens) == ("mean", 256)
 
@@ -50,10 +50,10 @@ def test_e5_is_known_by_its_name(name: str, prefixed: bool) -> None:
 def test_a_copy_of_e5_keeps_its_prefixes(name: str, tmp_path: Path) -> None:
     folder = tmp_path / name
     folder.mkdir(parents=True)
-    spec = spec_of(str(write(folder)))
+    spec = read_spec(str(write(folder)))
     assert (spec.pooling, spec.query_prefix, spec.passage_prefix) == ("mean", "query: ", "passage: ")
     (tmp_path / "link").symlink_to(folder)
-    assert spec_of(str(tmp_path / "link")).query_prefix == "query: "
+    assert read_spec(str(tmp_path / "link")).query_prefix == "query: "
 
 
 @pytest.mark.parametrize("name", ["my-e5", "e5_tuned", "multilingual-e5-large-instruct", "e5-base-v2/model"])
@@ -61,9 +61,9 @@ def test_another_e5_has_to_state_its_prefixes(name: str, tmp_path: Path) -> None
     (tmp_path / name).mkdir(parents=True)
     folder = write(tmp_path / name, MEAN)
     with refused("encoder", says="no file says its prefixes"):
-        spec_of(str(folder))
+        read_spec(str(folder))
     write(folder, config_sentence_transformers={"prompts": {"query": "query: ", "passage": "passage: "}})
-    assert spec_of(str(folder)).query_prefix == "query: "
+    assert read_spec(str(folder)).query_prefix == "query: "
 
 
 @pytest.mark.parametrize(
@@ -79,12 +79,12 @@ def test_another_e5_has_to_state_its_prefixes(name: str, tmp_path: Path) -> None
 )
 def test_files_of_another_shape_are_refused(pooling: object, stated: object, said: str, tmp_path: Path) -> None:
     with pytest.raises(BadInput, match=said):
-        spec_of(str(write(tmp_path / "model", pooling, config_sentence_transformers=stated)))
+        read_spec(str(write(tmp_path / "model", pooling, config_sentence_transformers=stated)))
 
 
 def test_a_prompt_of_null_is_no_prefix(tmp_path: Path) -> None:
     stated = {"prompts": {"query": None, "document": None}, "similarity_fn_name": "cosine"}
-    spec = spec_of(str(write(tmp_path / "model", MEAN, config_sentence_transformers=stated)))
+    spec = read_spec(str(write(tmp_path / "model", MEAN, config_sentence_transformers=stated)))
     assert (spec.query_prefix, spec.passage_prefix) == ("", "")
 
 
@@ -93,7 +93,7 @@ def test_a_prompt_of_null_is_no_prefix(tmp_path: Path) -> None:
 )
 def test_what_only_sounds_like_e5_has_to_state_its_pooling(name: str, tmp_path: Path) -> None:
     with refused("encoder", says="1_Pooling"):
-        spec_of(str(write(tmp_path / name)))
+        read_spec(str(write(tmp_path / name)))
 
 
 @pytest.mark.parametrize(
@@ -101,28 +101,28 @@ def test_what_only_sounds_like_e5_has_to_state_its_pooling(name: str, tmp_path: 
     [(CLS, "cls"), (MEAN, "mean"), (LAST, "lasttoken"), ({"pooling_mode": "cls"}, "cls")],
 )
 def test_a_folder_states_its_pooling(pooling: object, expected: str, tmp_path: Path) -> None:
-    assert spec_of(str(write(tmp_path / "model", pooling))).pooling == expected
+    assert read_spec(str(write(tmp_path / "model", pooling))).pooling == expected
 
 
 @pytest.mark.parametrize("pooling", [{"pooling_mode_max_tokens": True}, {**CLS, **MEAN}, {}, {"pooling_mode": "max"}])
 def test_another_pooling_is_refused(pooling: object, tmp_path: Path) -> None:
     with refused("encoder", says="pools by"):
-        spec_of(str(write(tmp_path / "model", pooling)))
+        read_spec(str(write(tmp_path / "model", pooling)))
 
 
 def test_prefixes_are_the_prompts_that_the_model_states(tmp_path: Path) -> None:
     stated = {"prompts": {"query": INSTRUCT, "document": ""}}
-    spec = spec_of(str(write(tmp_path / "model", LAST, config_sentence_transformers=stated)))
+    spec = read_spec(str(write(tmp_path / "model", LAST, config_sentence_transformers=stated)))
     assert (spec.query_prefix, spec.passage_prefix) == (INSTRUCT, "")
-    plain = spec_of(str(write(tmp_path / "plain", CLS, config_sentence_transformers={"prompts": {}})))
+    plain = read_spec(str(write(tmp_path / "plain", CLS, config_sentence_transformers={"prompts": {}})))
     assert (plain.query_prefix, plain.passage_prefix) == ("", "")
 
 
 def test_a_layer_behind_the_pooling_is_refused(tmp_path: Path) -> None:
     modules = [{"type": f"sentence_transformers.models.{kind}"} for kind in ("Transformer", "Pooling", "Dense")]
     with refused("encoder", says="Dense"):
-        spec_of(str(write(tmp_path / "model", MEAN, modules=modules)))
-    spec_of(str(write(tmp_path / "plain", MEAN, modules=[*modules[:2], {"type": "x.Normalize"}])))
+        read_spec(str(write(tmp_path / "model", MEAN, modules=modules)))
+    read_spec(str(write(tmp_path / "plain", MEAN, modules=[*modules[:2], {"type": "x.Normalize"}])))
 
 
 def test_a_hub_name_is_read_as_its_folder_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -136,23 +136,23 @@ def test_a_hub_name_is_read_as_its_folder_is(tmp_path: Path, monkeypatch: pytest
         return str(hub / file)
 
     monkeypatch.setattr("huggingface_hub.hf_hub_download", download)
-    assert spec_of("org/bge-base").pooling == "cls"
+    assert read_spec("org/bge-base").pooling == "cls"
     (hub / "1_Pooling" / "config.json").unlink()
     with refused("encoder", says="1_Pooling"):
-        spec_of("org/bge-base")
+        read_spec("org/bge-base")
     with refused("encoder", says="no network"):
-        spec_of("org/away")
+        read_spec("org/away")
 
 
 def test_a_folder_without_a_model_is_refused(tmp_path: Path) -> None:
     with refused("encoder", says="no config.json"):
-        spec_of(str(tmp_path))
+        read_spec(str(tmp_path))
 
 
 def test_the_last_token_is_the_texts_own_and_no_padding(tmp_path: Path) -> None:
     folder = Path(tiny_encoder.build(tmp_path / "model"))
     (folder / "1_Pooling" / "config.json").write_text(json.dumps(LAST))
-    encoder = Encoder(spec_of(str(folder)), device="cpu", dtype="float32", threads=1)
+    encoder = Encoder(read_spec(str(folder)), device="cpu", dtype="float32", threads=1)
     short, long = "a b", "a b c d e f g h i j k"
     together = encoder.queries([short, long])
     assert together[0] == pytest.approx(encoder.queries([short])[0], abs=1e-6)

@@ -17,7 +17,7 @@ from envs.services.retriever import bm25, dense
 from envs.services.retriever.config import RetrieverConfig
 from envs.services.retriever.corpus import Document, FileCorpus, ListCorpus
 from envs.services.retriever.encoder import Encoder
-from envs.services.retriever.encoder_spec import spec_of
+from envs.services.retriever.encoder_spec import read_spec
 from envs.services.retriever.retriever import build_index, make_retriever
 from tests.makers import tiny_encoder
 from tests.refused import refused
@@ -51,7 +51,7 @@ def config_of(models: dict[str, str], folder: Path | None, kind: str = "dense", 
 
 
 def test_vectors_have_length_one_and_do_not_depend_on_their_batch(models: dict[str, str]) -> None:
-    encoder = Encoder(spec_of(models["one"]), device="cpu", dtype="float32", threads=1)
+    encoder = Encoder(read_spec(models["one"]), device="cpu", dtype="float32", threads=1)
     texts = ["a b c", "d", "e f g h i j", "a b c d e f g h i j k l m"]
     together = encoder.queries(texts)
     alone = np.concatenate([encoder.queries([text]) for text in texts])
@@ -60,7 +60,7 @@ def test_vectors_have_length_one_and_do_not_depend_on_their_batch(models: dict[s
 
 
 def test_the_encoders_marks_in_a_passage_are_only_text(models: dict[str, str]) -> None:
-    encoder = Encoder(spec_of(models["one"]), device="cpu", dtype="float32", threads=1)
+    encoder = Encoder(read_spec(models["one"]), device="cpu", dtype="float32", threads=1)
     marked, spelled, plain = encoder.passages(["a [PAD] b", "a [WHO] b", "a b"])  # "[", a word unheard of, "]"
     assert np.abs(marked - spelled).max() < 1e-6 < np.abs(marked - plain).max()
 
@@ -73,13 +73,13 @@ def test_the_mean_leaves_out_the_padding(models: dict[str, str]) -> None:
     with torch.inference_mode():
         mean = model(**tokenizer("a b", return_tensors="pt")).last_hidden_state[0].mean(0)
     expected = torch.nn.functional.normalize(mean, dim=0).numpy()
-    encoder = Encoder(spec_of(models["one"]), device="cpu", dtype="float32")
+    encoder = Encoder(read_spec(models["one"]), device="cpu", dtype="float32")
     assert encoder.queries(["a b", "a b c d e f g h"])[0] == pytest.approx(expected, abs=1e-6)
 
 
 def test_queries_are_cut_where_the_config_says_and_passages_are_not(models: dict[str, str]) -> None:
-    plain = Encoder(spec_of(models["one"]), device="cpu", dtype="float32")
-    short = Encoder(spec_of(models["one"]), device="cpu", dtype="float32", query_tokens=8)
+    plain = Encoder(read_spec(models["one"]), device="cpu", dtype="float32")
+    short = Encoder(read_spec(models["one"]), device="cpu", dtype="float32", query_tokens=8)
     long = "a b c d e f g h i j"
     assert np.abs(short.queries([long]) - plain.queries([long])).max() > 1e-3
     assert short.queries([long]) == pytest.approx(short.queries(["a b c d e f g h i j k l"]), abs=1e-6)
@@ -90,8 +90,8 @@ def test_queries_are_cut_where_the_config_says_and_passages_are_not(models: dict
 
 
 def test_e5_puts_its_prefixes_in_front(models: dict[str, str]) -> None:
-    plain = Encoder(spec_of(models["one"]), device="cpu", dtype="float32")
-    e5 = Encoder(spec_of(models["e5-small-one"]), device="cpu", dtype="float32")
+    plain = Encoder(read_spec(models["one"]), device="cpu", dtype="float32")
+    e5 = Encoder(read_spec(models["e5-small-one"]), device="cpu", dtype="float32")
     assert e5.queries(["a b"]) == pytest.approx(plain.queries(["query: a b"]), abs=1e-6)
     assert e5.passages(["a b"]) == pytest.approx(plain.passages(["passage: a b"]), abs=1e-6)
     assert e5.identity != plain.identity  # the same weights, but the vectors differ
