@@ -286,14 +286,12 @@ async def _attempt(
                     attempt.end = step.end or attempt.end
                     break
                 with _data_boundary("renderer"):
-                    continuation = _continue(attempt, renderer, context, completion, step, offer)
-                attempt.turns[-1] = replace(
-                    attempt.turns[-1], reply="\n".join(reply.content for reply in continuation.replies)
-                )
-                attempt.messages += continuation.replies
-                context = np.asarray(continuation.context_ids, np.int32)
-                attempt.metrics[REPLIES] += continuation.num_reply_tokens
-                spent += len(completion.token_ids) + continuation.num_reply_tokens
+                    continued = _continue(attempt, renderer, context, completion, step, offer)
+                attempt.turns[-1] = replace(attempt.turns[-1], reply="\n".join(m.content for m in continued.replies))
+                attempt.messages += continued.replies
+                context = np.asarray(continued.context_ids, np.int32)
+                attempt.metrics[REPLIES] += continued.num_reply_tokens
+                spent += len(completion.token_ids) + continued.num_reply_tokens
             with _data_boundary("environment"):
                 attempt.state = await final_state(env)
     except TimeoutError:
