@@ -1,4 +1,4 @@
-"""Prompts: files with `{slots}`, checked when they are read, filled with text that may be hostile.
+"""Prompts (a judge's is elsewhere `judge_prompt`): files with `{slots}`, checked when read, filled with hostile text.
 
 What a model wrote stands in a fence that is longer than any in the text, the marks of chat templates in it are broken,
 the prompt's own labels in it are none, and it is cut. Fields are put in at once: a slot inside a field's text stays
