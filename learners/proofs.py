@@ -117,7 +117,7 @@ def require_packing(model: PreTrainedModel) -> None:
     if leak > _UNSTEADY * unsteady and not routed:
         _refuse(model, f"samples packed in one row see each other (relative gap {leak:.1e}, expected none)")
     if _sums(model, row, stretched=True) == _sums(model, row, stretched=False):
-        _refuse(model, "it does not read position_ids, which begin anew with each sample of a packed row")
+        _refuse(model, "it does not read position_ids, which begin again with each sample of a packed row")
     apart, noise = _gap(_middle(model, [sample], at=0), plain), 0.0
     one_bit = RoundingUnits(products=torch.finfo(model.dtype).eps, rest=torch.finfo(model.dtype).eps)
     for seed in range(NOISES):

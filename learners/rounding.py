@@ -26,7 +26,7 @@ KEYS_AND_VALUES = ("k_", "v_", "kv_", "qkv_", "query_key_value", "c_attn")
 def round_again(model: nn.Module, units: RoundingUnits, seed: int = 0) -> Iterator[None]:
     """Inside, what every layer of `model` gives carries a relative error, uniform between plus and minus its unit.
 
-    The error is drawn anew in each pass, and is the same in every process that makes the same passes. Nothing else
+    The error is drawn again in each pass, and is the same in every process that makes the same passes. Nothing else
     changes: weights, shapes and collectives are those of a plain pass.
     """
     generators: dict[torch.device, torch.Generator] = {}

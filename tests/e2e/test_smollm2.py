@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -31,12 +30,6 @@ pytestmark = [pytest.mark.e2e, pytest.mark.slow]
 
 ASKED = Message(role="user", content="What is the capital of France?")
 CLOSE = 1e-3  # nats a token, in float32
-
-
-def letters(completions: Any, **kwargs: Any) -> list[float]:
-    """The share of the letter e: siblings differ, so that there is something to learn."""
-    texts = ["".join(message["content"] for message in completion) for completion in completions]
-    return [text.count("e") / max(1, len(text)) for text in texts]
 
 
 @pytest.fixture(scope="module")
@@ -132,7 +125,7 @@ def test_two_steps_with_a_tool_an_export_and_an_evaluation(model: str, tmp_path:
     run = tmp_path / "run"
     result = rlsys(
         "train", "quickstart", f"--run-dir={run}", f"model.path={model}", "stages.sft=null", "stages.rl.steps=2",
-        "reward.name=functions", f"reward.functions={{{__name__}.letters: 1.0}}", "algorithm.kl_coef=0.0",
+        "reward.name=functions", "reward.functions={tests.smollm2_cells.letters: 1.0}", "algorithm.kl_coef=0.0",
         "loop.groups_per_step=2", "loop.group_size=2", "rollout.max_turn_tokens=24", "env.max_turns=2",
         "env.train_tasks=8", "env.held_out_tasks=2", "eval.tasks=2", "eval.samples=0", "engine.max_num_seqs=8",
         "engine.kv_cache_mb=256", "learner.lr=1e-5", "stages.rl.learner.lr=1e-5", "tracker=none",
