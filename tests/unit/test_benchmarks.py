@@ -210,6 +210,17 @@ def test_all_of_them_are_run_together_or_left_out_with_a_reason() -> None:
     assert sorted([*together, *everything.OTHERS, "everything"]) == SCRIPTS
 
 
+@pytest.mark.parametrize("name", ["plan", "fuzz"])
+def test_a_figure_is_taken_from_what_the_script_wrote(name: str, tmp_path: Path) -> None:
+    everything = load("everything")
+    bench = next(bench for bench in everything.BENCHES if bench.name == name)
+    if name == "fuzz":
+        bench = replace(bench, arguments=("--seconds", "0.1"))
+    assert everything.measure(bench, tmp_path, again=False)
+    tables = json.loads((tmp_path / f"{name}.json").read_text())["tables"]
+    assert all(figure.take(tables) for figure in bench.figures)
+
+
 def test_what_fails_is_told_and_what_is_done_is_kept(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -20,7 +20,7 @@ BUDGET = {
     "learners": 5_550,
     "launch": 38_150,
     "benchmarks": 8_250,
-    "tests": 81_950,
+    "tests": 81_965,
 }
 
 
