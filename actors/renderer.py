@@ -25,7 +25,7 @@ from actors.template_args import check_arguments
 from actors.text_tokens import TextTokens
 from envs.text.words import THOUGHT_CLOSE, THOUGHT_OPEN
 from rlsys.errors import BadInput
-from rlsys.rollout import Continuation
+from rlsys.rendering import Continuation
 from rlsys.types import Completion, Ints, Message, ToolOffer, TurnStop
 from rlsys.untrusted import describe_exception
 

@@ -22,11 +22,11 @@ from envs import make_reward, new_player
 from envs.base import World
 from envs.rewards import Compares, RewardFunction
 from envs.services.stats import ToolStats, merge
-from rlsys.rollout import Env, EpisodeBroken, failure_of, offer_of
+from rlsys.rollout import Env, EpisodeBroken, failure_of, settings_of
 from rlsys.state import final_state
 from rlsys.system.calls import SERVICE_TOKEN
 from rlsys.system.orphans import die_with
-from rlsys.types import Message, Reward, Step, Task, ToolOffer, Transcript
+from rlsys.types import Message, Reward, Step, Task, Transcript, TurnSettings
 
 _HEADER = 8  # bytes of a frame's length
 WHERE = {"open": "environment", "step": "environment", "state": "environment", "score": "reward", "compare": "reward"}
@@ -88,12 +88,10 @@ class EnvServer:
             self._made_rewards[key] = make_reward(self._reward_configs[key])
         return self._made_rewards[key]
 
-    async def open(
-        self, group: int, episode: int, env: str, task: Task
-    ) -> tuple[tuple[Message, ...], tuple[str, ...], ToolOffer | None]:
-        """Begin an episode in the world whose config has this key: its first messages, stop strings and tools."""
+    async def open(self, group: int, episode: int, env: str, task: Task) -> tuple[tuple[Message, ...], TurnSettings]:
+        """Begin an episode in the world whose config has this key: its first messages, and how they are answered."""
         opened = self._envs[group, episode] = await self._worlds[env].open_env(task)
-        return tuple(opened.first_messages()), tuple(opened.stop_strings), offer_of(opened)
+        return tuple(opened.first_messages()), settings_of(opened)
 
     async def step(self, group: int, episode: int, text: str, kwargs: Mapping[str, Any]) -> Step:
         """kwargs: what `Env.step` takes by name."""

@@ -24,7 +24,7 @@ from rlsys.broken import EpisodeBroken, EvictedByCrash
 from rlsys.clock import deadline, pause_deadlines
 from rlsys.config.identity import config_key
 from rlsys.rollout import RolloutPlan
-from rlsys.types import Message, Reward, Step, Task, ToolOffer, Transcript
+from rlsys.types import Message, Reward, Step, Task, Transcript, TurnSettings
 
 log = logging.getLogger("rlsys.worlds")
 
@@ -196,8 +196,8 @@ class GroupSession:
     async def env(self, task: Task) -> RemoteEnv:
         """A new episode of the task."""
         process, episode = await self._process(), next(self._episodes)
-        prompt, stop, offer = await process.ask(self, "open", episode, self.world, task)
-        return RemoteEnv(self, process, episode, prompt, stop, offer)
+        prompt, settings = await process.ask(self, "open", episode, self.world, task)
+        return RemoteEnv(self, process, episode, prompt, settings)
 
     async def score(self, transcript: Transcript) -> Reward:
         process = await self._process()
@@ -247,18 +247,17 @@ class RemoteEnv:
         process: EnvWorker,
         episode: int,
         prompt: tuple[Message, ...],
-        stop: tuple[str, ...],
-        offer: ToolOffer | None,
+        settings: TurnSettings,
     ) -> None:
-        self.stop_strings: Sequence[str] = stop
-        self.offer = offer
+        self.stop_strings: Sequence[str] = settings.stop
+        self.settings = settings
         self._group, self._process, self._episode, self._prompt = group, process, episode, prompt
 
     def first_messages(self) -> tuple[Message, ...]:
         return self._prompt
 
     async def step(self, text: str, **kwargs: Any) -> Step:
-        """kwargs: `turns_left`, and with an offer the `calls` in the text."""
+        """kwargs: `turns_left`, with an offer the `calls` in the text, and `sampled` where its settings ask for it."""
         step: Step = await self._process.ask(self._group, "step", self._episode, text, kwargs)
         return step
 

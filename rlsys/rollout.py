@@ -11,7 +11,7 @@ import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import numpy as np
@@ -20,7 +20,9 @@ from rlsys.broken import Budget, CutShort
 from rlsys.broken import EpisodeBroken as EpisodeBroken
 from rlsys.broken import failure_of as failure_of
 from rlsys.clock import Clock, deadline, note_progress
+from rlsys.dialogue import Dialogue
 from rlsys.finite import require_finite
+from rlsys.rendering import Continuation, Renderer
 from rlsys.seeds import derive
 from rlsys.state import final_state
 from rlsys.summaries import REPEATED, REPLIES
@@ -32,14 +34,15 @@ from rlsys.types import (
     Ints,
     Message,
     Reward,
+    Sampled,
     Step,
     Task,
     Timings,
-    ToolCall,
     ToolOffer,
     Trajectory,
     Transcript,
     Turn,
+    TurnSettings,
     TurnStop,
 )
 
@@ -102,41 +105,17 @@ def offer_of(env: object) -> ToolOffer | None:
     return offer if isinstance(offer, ToolOffer) else None
 
 
+def settings_of(env: Any) -> TurnSettings:
+    """How its first message is asked for, and all others while no step says otherwise."""
+    settings = getattr(env, "settings", None)
+    if isinstance(settings, TurnSettings):
+        return settings
+    return TurnSettings(stop=tuple(env.stop_strings), offer=offer_of(env))
+
+
 def args_of(env: Any) -> Mapping[str, Any]:
     """What the config of an environment gives the chat template."""
     return getattr(env, "template_args", None) or {}
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Continuation:
-    """What the model sees next, and the environment's replies as they stand in it."""
-
-    context_ids: Ints
-    replies: tuple[Message, ...]
-    num_reply_tokens: int  # the replies with their chat marks
-
-
-class Renderer(Protocol):
-    def under(self, template_args: Mapping[str, Any]) -> Renderer:
-        """The one that gives the chat template these arguments."""
-        ...
-
-    def prompt_ids(self, messages: Sequence[Message], offer: ToolOffer | None) -> Sequence[int]: ...
-    def extend(
-        self,
-        context: Ints,
-        completion: Completion,
-        messages: Sequence[Message],
-        replies: Sequence[Message],
-        max_tokens: int | None,
-        offer: ToolOffer | None,
-    ) -> Continuation:
-        """The next context. `messages` is the conversation up to `completion`; each reply is cut to `max_tokens`."""
-        ...
-
-    def read_calls(self, text: str, offer: ToolOffer) -> tuple[ToolCall, ...]:
-        """The calls in a message that was sampled, in their order. Raises nothing, whatever the text."""
-        ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -180,11 +159,10 @@ def _data_boundary(where: str) -> Iterator[None]:
 class _Attempt:
     """One attempt at an episode, as far as it came."""
 
+    dialogue: Dialogue
     num_prompt: int = 0  # messages[:num_prompt] are the prompt
-    since: int = 0  # messages[since:] are what the policy sees
-    messages: list[Message] = field(default_factory=list)
-    turns: list[Turn] = field(default_factory=list)
-    seen: Ints = field(default_factory=lambda: np.empty(0, np.int32))  # context and completion of the last turn
+    messages: tuple[Message, ...] = ()
+    turns: tuple[Turn, ...] = ()
     end: EpisodeEnd = EpisodeEnd.TURN_LIMIT
     sampling: bool = False
     broken: EpisodeBroken | None = None
@@ -227,8 +205,8 @@ async def run_episode(
     return Trajectory(
         task=task,
         sibling=sibling,
-        turns=tuple(attempt.turns),
-        messages=tuple(attempt.messages),
+        turns=attempt.turns,
+        messages=attempt.messages,
         end=EpisodeEnd.FAILED if broken else attempt.end,
         ended=attempt.end if broken and attempt.broken is None else None,
         reward=outcome.failure if isinstance(outcome, EpisodeBroken) else outcome,
@@ -245,50 +223,49 @@ async def _attempt(
     player: Player, source: EpisodeSource, task: Task, plan: RolloutPlan, max_turns: int, seed: int
 ) -> _Attempt:
     """One attempt: turn by turn until the environment, a limit or something broken ends it."""
-    attempt = _Attempt()
+    attempt = _Attempt(dialogue := Dialogue())
     try:
         async with deadline(plan.timeout_s) as clock:
             with _data_boundary("environment"):
                 new_env = source.env(task)
                 env = await new_env if isinstance(new_env, Awaitable) else new_env
-                attempt.messages += env.first_messages()
-                attempt.num_prompt, stop = len(attempt.messages), tuple(env.stop_strings)
+                dialogue.hear(env.first_messages(), after=None)
+                settings = settings_of(env)
             with _data_boundary("renderer"):
-                args, offer = args_of(plan.env), offer_of(env)
+                args = args_of(plan.env)
                 renderer = player.renderer.under(args) if args else player.renderer
-                context = np.asarray(renderer.prompt_ids(attempt.messages, offer), np.int32)
+                context = np.asarray(renderer.prompt_ids(dialogue.conversation(), settings.offer), np.int32)
             spent = 0
             for turn in range(max_turns):
                 room = plan.max_context - len(context)
                 if plan.max_response_tokens is not None:
                     room = min(room, plan.max_response_tokens - spent)
                 if room <= 0 or clock.cut:
-                    if not attempt.turns:
+                    if not dialogue.turns:
                         raise _prompt_too_long(task, len(context), plan.max_context)
                     attempt.end = EpisodeEnd.TIME_LIMIT if clock.cut else EpisodeEnd.TOKEN_LIMIT
                     break
                 request = TurnRequest(
-                    max_tokens=min(plan.max_turn_tokens, room),
+                    max_tokens=min(plan.max_turn_tokens, room, settings.max_tokens or room),
                     temperature=plan.temperature,
                     top_p=plan.top_p,
                     seed=derive(seed, turn),
-                    stop=stop,
+                    stop=settings.stop,
                     priority=plan.priority,
-                    messages=tuple(attempt.messages[attempt.since :]),
-                    offer=offer,
+                    messages=dialogue.conversation(),
+                    offer=settings.offer,
                 )
                 completion = await _sample(attempt, context, request, player, clock)
-                if completion.stop in CUT:
+                if completion.stop in CUT and not _asked_to_cut(completion, settings):
                     attempt.end = CUT[completion.stop]
                     break
-                step = await _step(attempt, env, completion.text, max_turns - turn - 1, renderer)
+                step = await _step(attempt, env, max_turns - turn - 1, renderer, settings)
                 if not step.replies:
                     attempt.end = step.end or attempt.end
                     break
+                settings = step.settings or settings
                 with _data_boundary("renderer"):
-                    continued = _continue(attempt, renderer, context, completion, step, offer)
-                attempt.turns[-1] = replace(attempt.turns[-1], reply="\n".join(m.content for m in continued.replies))
-                attempt.messages += continued.replies
+                    continued = _continue(dialogue, renderer, step, settings.offer)
                 context = np.asarray(continued.context_ids, np.int32)
                 attempt.metrics[REPLIES] += continued.num_reply_tokens
                 spent += len(completion.token_ids) + continued.num_reply_tokens
@@ -298,6 +275,7 @@ async def _attempt(
         attempt.broken = _too_late(plan.timeout_s, cut=attempt.sampling or clock.cut)
     except EpisodeBroken as error:
         attempt.broken = error
+    attempt.turns, attempt.messages, attempt.num_prompt = dialogue.lay_out()
     attempt.ran_s = clock.ran_s
     note_progress()  # of one that ended before its first message, too
     return attempt
@@ -313,15 +291,22 @@ def _too_late(timeout_s: float, *, cut: bool) -> EpisodeBroken:
     return CutShort(failure) if cut else EpisodeBroken(failure)
 
 
-def _continue(
-    attempt: _Attempt, renderer: Renderer, context: Ints, completion: Completion, step: Step, offer: ToolOffer | None
-) -> Continuation:
-    if not step.reset_context:
-        messages = attempt.messages[attempt.since :]
-        return renderer.extend(context, completion, messages, step.replies, step.max_tokens, offer)
-    attempt.since = len(attempt.messages)
-    ids = np.asarray(renderer.prompt_ids(step.replies, offer), np.int32)
-    return Continuation(context_ids=ids, replies=step.replies, num_reply_tokens=len(ids))
+def _asked_to_cut(completion: Completion, settings: TurnSettings) -> bool:
+    most = settings.max_tokens
+    return completion.stop is TurnStop.LENGTH and most is not None and len(completion.token_ids) >= most
+
+
+def _continue(dialogue: Dialogue, renderer: Renderer, step: Step, offer: ToolOffer | None) -> Continuation:
+    if step.reset_context:
+        ids = np.asarray(renderer.prompt_ids(step.replies, offer), np.int32)
+        continued = Continuation(context_ids=ids, replies=step.replies, num_reply_tokens=len(ids))
+        dialogue.hear(continued.replies, after=None)
+        return continued
+    at = len(dialogue.turns) - 1 if step.after is None else step.after
+    context, completion = dialogue.context(at), dialogue.turns[at].completion
+    continued = renderer.extend(context, completion, dialogue.conversation(at), step.replies, step.max_tokens, offer)
+    dialogue.hear(continued.replies, after=at)
+    return continued
 
 
 async def _sample(attempt: _Attempt, context: Ints, request: TurnRequest, player: Player, clock: Clock) -> Completion:
@@ -334,35 +319,29 @@ async def _sample(attempt: _Attempt, context: Ints, request: TurnRequest, player
         note_progress()
     attempt.sampling = False
     if clock.cut and completion.stop is TurnStop.ABORT and not len(completion.token_ids):
-        if not attempt.turns:  # it says nothing of the policy, and another attempt no less
+        if not attempt.dialogue.turns:  # it says nothing of the policy, and another attempt no less
             detail = f"no token in {clock.ran_s:.0f} s"
             raise EpisodeBroken(Failure(kind=FailureKind.TIMEOUT, where="engine", detail=detail))
         return completion
-    attempt.turns.append(turn_after(attempt.seen, context, completion))
-    attempt.seen = np.concatenate([context, completion.token_ids])
-    attempt.messages.append(Message(role="assistant", content=completion.text))
+    attempt.dialogue.say(context, completion)
     if completion.stop is TurnStop.ABORT and not clock.cut:
         raise EpisodeBroken(Failure(kind=FailureKind.INFRA, where="engine", detail="the request was aborted"))
     return completion
 
 
-def turn_after(previous_ids: Ints, context: Ints, completion: Completion) -> Turn:
-    """The turn in which the model saw `context`. previous_ids: context and completion of the turn before, if any."""
-    starts = len(previous_ids) == 0 or not np.array_equal(context[: len(previous_ids)], previous_ids)
-    added = context if starts else context[len(previous_ids) :].copy()  # a view would keep the whole context
-    return Turn(added_ids=added, starts_sample=starts, completion=completion, reply=None)
-
-
-async def _step(attempt: _Attempt, env: Any, text: str, turns_left: int, renderer: Renderer) -> Step:
-    """What the environment says to it."""
-    started = time.monotonic()
+async def _step(attempt: _Attempt, env: Any, turns_left: int, renderer: Renderer, settings: TurnSettings) -> Step:
+    """What the environment says to the last message."""
+    started, completion = time.monotonic(), attempt.dialogue.turns[-1].completion
     kwargs: dict[str, Any] = {"turns_left": turns_left}
-    if (offer := offer_of(env)) is not None:
-        with _data_boundary("renderer"):
-            kwargs["calls"] = renderer.read_calls(text, offer)
+    with _data_boundary("renderer"):
+        if settings.offer is not None:
+            kwargs["calls"] = renderer.read_calls(completion.text, settings.offer)
+        if settings.reports:
+            num_context = len(attempt.dialogue.context(len(attempt.dialogue.turns) - 1))
+            kwargs["sampled"] = _report(completion, num_context, renderer if settings.logprobs else None)
     try:
         with _data_boundary("environment"):
-            step: Step = await env.step(text, **kwargs)
+            step: Step = await env.step(completion.text, **kwargs)
             if bool(step.replies) == (step.end is not None) or not all(map(math.isfinite, step.metrics.values())):
                 raise ValueError(f"{step}: expected a step with a reply or an end, and finite metrics")
     finally:
@@ -372,6 +351,14 @@ async def _step(attempt: _Attempt, env: Any, text: str, turns_left: int, rendere
     if step.repeated:
         attempt.metrics[REPEATED] += 1
     return step
+
+
+def _report(completion: Completion, num_context: int, renderer: Renderer | None) -> Sampled:
+    """renderer: where each token is wanted as a text."""
+    ids = completion.token_ids.tolist()
+    texts = [] if renderer is None else [renderer.decode([token]) for token in ids]
+    tokens = tuple(zip(texts, completion.logprobs.tolist(), strict=False))
+    return Sampled(num_context=num_context, num_tokens=len(ids), stop=completion.stop, tokens=tokens)
 
 
 async def score_transcript(source: EpisodeSource, transcript: Transcript, budget: Budget) -> Reward | EpisodeBroken:

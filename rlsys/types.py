@@ -96,6 +96,27 @@ class Message:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class TurnSettings:
+    """How a message of the policy is asked for: TurnSettings(stop=("</answer>",), max_tokens=256)"""
+
+    stop: tuple[str, ...] = ()  # the engine stops after any of these; the text keeps them
+    offer: ToolOffer | None = None
+    max_tokens: int | None = None  # a message that is cut there goes on to the environment
+    reports: bool = False  # `Env.step` is told what was sampled: `sampled`
+    logprobs: bool = False  # token by token
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sampled:
+    """What an environment that answers for the policy says of its message."""
+
+    num_context: int  # tokens that it saw
+    num_tokens: int
+    stop: TurnStop
+    tokens: tuple[tuple[str, float], ...] = ()  # [L] each as a text, and its log-probability, where they are wanted
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Step:
     """What the world says to one model message: a reply to continue from, or how the episode ended."""
 
@@ -104,6 +125,8 @@ class Step:
     repeated: bool = False  # the same call was made before in this episode
     max_tokens: int | None = None  # each reply is cut to this many tokens
     reset_context: bool = False  # start a new context with the reply: the policy sees nothing of what came before
+    after: int | None = None  # which of the policy's messages, counted from 0, the reply continues; None: the last
+    settings: TurnSettings | None = None  # from now on, where they change
     metrics: Mapping[str, float] = field(default_factory=dict)  # {"errors": 1}: summed, `env/errors`; rlsys.summaries
 
     @property

@@ -13,9 +13,10 @@ import numpy as np
 
 from actors.specs import EngineSpec
 from rlsys.batch import Batch, build_batch
+from rlsys.dialogue import turn_after
 from rlsys.plan import plan_samples, shard_plan
 from rlsys.probe import Probe
-from rlsys.rollout import Env, Player, RolloutPlan, turn_after
+from rlsys.rollout import Env, Player, RolloutPlan
 from rlsys.system.device import RoundingUnits
 from rlsys.types import (
     Completion,

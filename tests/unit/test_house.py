@@ -14,13 +14,13 @@ FUNCTION_LINES, FILE_LINES = 60, 400
 # The most lines of Python in each folder. Growth is a decision: a change that needs more raises the number here, and
 # its commit says what the lines are worth; one that removes lines lowers it.
 BUDGET = {
-    "rlsys": 8_700,
+    "rlsys": 8_900,
     "envs": 24_850,
     "actors": 5_800,
     "learners": 5_550,
-    "launch": 38_150,
+    "launch": 38_160,
     "benchmarks": 8_250,
-    "tests": 81_965,
+    "tests": 82_150,
 }
 
 

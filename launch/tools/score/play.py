@@ -41,7 +41,8 @@ from rlsys.errors import BadInput, nearest
 from rlsys.group_rollout import run_group
 from rlsys.jsonl import line_of
 from rlsys.records import record_of, to_json
-from rlsys.rollout import Continuation, Player, RolloutPlan, TurnRequest
+from rlsys.rendering import Continuation
+from rlsys.rollout import Player, RolloutPlan, TurnRequest
 from rlsys.seeds import Epochs
 from rlsys.types import (
     Completion,
@@ -209,6 +210,9 @@ class Page:
         for reply in replies:
             show(reply.role, reply.content)
         return Continuation(context_ids=context, replies=tuple(replies), num_reply_tokens=0)
+
+    def decode(self, ids: Sequence[int]) -> str:
+        return ""  # a person writes no tokens
 
     def read_calls(self, text: str, offer: ToolOffer) -> tuple[ToolCall, ...]:
         """A person writes calls in the most common format, where the environment asks for no other."""

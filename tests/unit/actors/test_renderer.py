@@ -17,7 +17,7 @@ from transformers import AutoTokenizer, PreTrainedTokenizerFast
 import actors.renderer
 from actors.chat import fold_inline
 from actors.renderer import ChatRenderer
-from rlsys.rollout import Continuation
+from rlsys.rendering import Continuation
 from rlsys.samples import sample_trajectory
 from rlsys.types import Completion, Message, Sample, Trajectory, Turn, TurnStop
 from tests.makers import made

@@ -29,7 +29,8 @@ from rlsys.harvest import (
 )
 from rlsys.metrics import Mean, values
 from rlsys.plan import plan_batch
-from rlsys.rollout import Continuation, TurnRequest
+from rlsys.rendering import Continuation
+from rlsys.rollout import TurnRequest
 from rlsys.summaries import GroupRef, credit_group, refer_to
 from rlsys.types import (
     Completion,

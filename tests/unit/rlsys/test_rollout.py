@@ -12,7 +12,8 @@ from typing import Any
 import pytest
 
 from rlsys.group_rollout import run_group
-from rlsys.rollout import Continuation, EpisodeBroken, RolloutPlan, TurnRequest, run_episode
+from rlsys.rendering import Continuation
+from rlsys.rollout import EpisodeBroken, RolloutPlan, TurnRequest, run_episode
 from rlsys.types import (
     Completion,
     EpisodeEnd,
@@ -29,6 +30,7 @@ from rlsys.types import (
     ToolOffer,
     Trajectory,
     Transcript,
+    TurnSettings,
     TurnStop,
 )
 from tests.makers import made
@@ -60,6 +62,9 @@ class Letters:
         return Continuation(
             context_ids=made.ints([*context, *completion.token_ids, *added]), replies=cut, num_reply_tokens=len(added)
         )
+
+    def decode(self, ids: Sequence[int]) -> str:
+        return "".join(map(chr, ids))
 
     def read_calls(self, text: str, offer: ToolOffer) -> tuple[ToolCall, ...]:
         """Each word that begins with a colon is a call."""
@@ -181,6 +186,45 @@ def test_an_environment_may_be_awaited_and_a_later_prompt_may_stand_alone() -> N
     assert [turn.starts_sample for turn in trajectory.turns] == [True, True, False]
     assert [message.content for message in trajectory.messages] == ["q1", "a", "q2", "b", "1", "c!"]
     assert (trajectory.num_prompt, trajectory.metrics["reply_tokens"]) == (1, 2 + 3)
+
+
+class Asking(Counting):
+    """Asks for short messages first, then goes back to the first one, with a tool."""
+
+    settings = TurnSettings(max_tokens=2, reports=True, logprobs=True)
+
+    def __init__(self, told: list[Any]) -> None:
+        self._told = told
+
+    async def step(self, text: str, *, turns_left: int, **told: Any) -> Step:
+        self._told.append((text, told))
+        reply, offer = Message(role="user", content=str(turns_left)), ToolOffer(schemas=())
+        if turns_left == 2:
+            return Step(reply=reply)
+        if turns_left == 1:
+            return Step(reply=reply, after=0, settings=TurnSettings(offer=offer, stop=(";",), reports=True))
+        return Step(end=EpisodeEnd.ANSWERED)
+
+
+def test_an_environment_says_how_each_message_is_asked_for_and_what_it_continues() -> None:
+    told: list[Any] = []
+    asked: list[tuple[str, TurnRequest]] = []
+    texts = iter([completion("ab", TurnStop.LENGTH), completion("c"), completion(":x;")])
+
+    async def generate(context: Sequence[int], request: TurnRequest) -> Completion:
+        asked.append(("".join(map(chr, context)), request))
+        return next(texts)
+
+    trajectory = play(generate, lambda _: Asking(told), max_turns=3)
+    assert [context for context, _ in asked] == ["q", "qab[2]", "qab[1]"]
+    assert [(request.max_tokens, request.stop) for _, request in asked] == [(2, ()), (2, ()), (4, (";",))]
+    assert trajectory.end is EpisodeEnd.ANSWERED  # no limit of the run's has cut the first message
+    first, second, third = (kwargs["sampled"] for _, kwargs in told)
+    assert (first.num_context, first.num_tokens, first.stop) == (1, 2, TurnStop.LENGTH)
+    assert [text for text, _ in first.tokens] == ["a", "b"] and (second.num_context, len(second.tokens)) == (6, 1)
+    assert third.tokens == () and [call.name for call in told[2][1]["calls"]] == ["x;"]
+    assert [turn.starts_sample for turn in trajectory.turns] == [True, False, True]
+    assert trajectory.turns[2].added_ids.tolist() == list(map(ord, "qab[1]"))
 
 
 def test_contexts_grow_by_what_was_sampled_and_what_was_said() -> None:

@@ -1,0 +1,117 @@
+"""What was said in an episode, as the tree that it is.
+
+Most episodes are one conversation: each message of the model continues the last one. Where the environment says so
+(`Step.after`, `Step.reset_context`), a message continues an earlier one, or begins a conversation of its own, as an
+agent does that asks twice with one history, lets another agent work, or shortens what it remembers. Then the episode
+has several branches, and each is training samples of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from rlsys.types import Completion, Ints, Message, Turn
+
+NOTHING: Ints = np.empty(0, np.int32)
+
+
+@dataclass(slots=True)
+class Dialogue:
+    """`hear` what the world says, then `say` what the model answers, turn by turn."""
+
+    turns: list[Turn] = field(default_factory=list)  # in the order in which they were sampled
+    _after: list[int | None] = field(default_factory=list)  # which turn each continues
+    _heard: list[tuple[Message, ...]] = field(default_factory=list)  # what the world said before each
+    _branches: list[int] = field(default_factory=list)
+    _tips: dict[int, int] = field(default_factory=dict)  # by branch, its last turn
+    _next: tuple[int | None, tuple[Message, ...]] = (None, ())  # of the turn that is not sampled yet
+    _last: Ints = field(default_factory=lambda: NOTHING)  # context and completion of the last turn
+
+    def hear(self, messages: Sequence[Message], *, after: int | None) -> None:
+        """after: the turn that they answer; None: they begin a conversation."""
+        self._next = after, tuple(messages)
+        if after is not None and self.turns[after].reply is None:
+            reply = "\n".join(message.content for message in messages)
+            self.turns[after] = replace(self.turns[after], reply=reply)
+
+    def say(self, context: Ints, completion: Completion) -> None:
+        """What was sampled behind `context`, which has the messages heard last at its end."""
+        after, heard = self._next
+        branch = len(self._tips)  # a new one, but for what continues the last turn of one
+        if after is not None and self._tips[self._branches[after]] == after:
+            branch = self._branches[after]
+        seen = self.seen(after) if branch in self._tips else NOTHING
+        self._tips[branch] = len(self.turns)
+        self.turns.append(turn_after(seen, context, completion))
+        self._after.append(after)
+        self._heard.append(heard)
+        self._branches.append(branch)
+        self._last = np.concatenate([context, completion.token_ids])
+        self._next = None, ()
+
+    def seen(self, at: int | None) -> Ints:
+        """Context and completion of a turn."""
+        if at == len(self.turns) - 1:
+            return self._last
+        parts: list[Ints] = []
+        while at is not None:
+            turn = self.turns[at]
+            parts += [turn.completion.token_ids, turn.added_ids]
+            at = None if turn.starts_sample else self._after[at]
+        return np.concatenate(parts[::-1]) if parts else NOTHING
+
+    def context(self, at: int) -> Ints:
+        """What the model saw before it wrote the message of a turn."""
+        return self.seen(at)[: -len(self.turns[at].completion.token_ids) or None]
+
+    def conversation(self, at: int | None = None) -> tuple[Message, ...]:
+        """The messages up to and with that of a turn, as the model was given them; None: those that it answers next."""
+        parts: list[tuple[Message, ...]] = []
+        if at is None:
+            at, heard = self._next
+            parts.append(heard)
+        while at is not None:
+            said = Message(role="assistant", content=self.turns[at].completion.text)
+            parts.append((*self._heard[at], said))
+            at = self._after[at]
+        return tuple(message for part in parts[::-1] for message in part)
+
+    def lay_out(self) -> tuple[tuple[Turn, ...], tuple[Message, ...], int]:
+        """(turns, messages, how many of these are the prompt) branch by branch, the one that was used last at the end:
+        a sample's turns stand together, and the last message is the last one that was said.
+
+        A message of the assistant's that was not sampled is the world's where it does not belong to the prompt.
+        """
+        lines: dict[int, list[int]] = {}
+        for at, branch in enumerate(self._branches):
+            lines[branch] = [*lines.pop(branch, []), at]
+        after, heard = self._next
+        if heard:
+            unanswered = self._branches[after] if after is not None else len(self._tips)
+            lines[unanswered] = lines.pop(unanswered, [])  # to the end
+        messages: list[Message] = []
+        num_prompt = 0
+        for line in lines.values():
+            for at in line:
+                messages += map(_not_sampled, self._heard[at]) if messages else self._heard[at]
+                num_prompt = num_prompt or len(messages)
+                messages.append(Message(role="assistant", content=self.turns[at].completion.text))
+        messages += map(_not_sampled, heard) if messages else heard
+        num_prompt = num_prompt or len(messages)
+        return tuple(self.turns[at] for line in lines.values() for at in line), tuple(messages), num_prompt
+
+
+def _not_sampled(message: Message) -> Message:
+    if message.role != "assistant":
+        return message
+    return replace(message, role="user", content=f"(the assistant's, as it was sent) {message.content}", calls=())
+
+
+def turn_after(previous_ids: Ints, context: Ints, completion: Completion) -> Turn:
+    """The turn in which the model saw `context`. previous_ids: context and completion of the turn before, if any."""
+    starts = len(previous_ids) == 0 or not np.array_equal(context[: len(previous_ids)], previous_ids)
+    added = context if starts else context[len(previous_ids) :].copy()  # a view would keep the whole context
+    return Turn(added_ids=added, starts_sample=starts, completion=completion, reply=None)
