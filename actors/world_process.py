@@ -114,8 +114,9 @@ class EnvServer:
 
     async def end(self, group: int) -> None:
         """The caller no longer needs this group's episodes."""
-        for key in [key for key in self._envs if key[0] == group]:
-            del self._envs[key]
+        for env in [self._envs.pop(key) for key in list(self._envs) if key[0] == group]:
+            if (close := getattr(env, "close", None)) is not None:
+                await close()
 
     async def tool_stats(self) -> Mapping[str, ToolStats]:
         """Of every world made here, worlds of different stages added up."""

@@ -25,6 +25,7 @@ WORLDS: Table = {
     "graph": "envs.worlds.graph.GraphWorld",
     "tools": "envs.worlds.tools.ToolsWorld",
     "blocksworld": "envs.worlds.blocksworld.BlocksworldWorld",
+    "agent": "envs.worlds.agent.AgentWorld",
 }
 
 

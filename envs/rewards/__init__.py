@@ -49,6 +49,7 @@ REWARDS: Table = {
     "research": "envs.rewards.research.ResearchReward",
     "summary": "envs.rewards.summary.SummaryReward",
     "swirl": "envs.rewards.swirl.SwirlReward",
+    "agent": "envs.rewards.agent.AgentReward",
 }
 
 # What a part of a reward must exceed for the task to count as solved: nothing, or, where the part is a share (F1,

@@ -15,12 +15,12 @@ FUNCTION_LINES, FILE_LINES = 60, 400
 # its commit says what the lines are worth; one that removes lines lowers it.
 BUDGET = {
     "rlsys": 8_900,
-    "envs": 24_850,
+    "envs": 26_150,
     "actors": 5_800,
     "learners": 5_550,
     "launch": 38_160,
     "benchmarks": 8_250,
-    "tests": 82_150,
+    "tests": 82_600,
 }
 
 

@@ -84,6 +84,7 @@ ENV_ROOMS = (
     "protocols",
     "problems",
     "tools",
+    "agents",
     "rewards",
     "episode",
     "worlds",

@@ -57,6 +57,7 @@ def game(n: int) -> dict[str, Any]:
 RECORDS = {name: (question, {}) for name in WORLDS} | {"graph": (graph, {}), "blocksworld": (blocks, {})}
 RECORDS["reasoning_gym"] = (problem, {})
 RECORDS["games"] = (game, {})
+RECORDS["agent"] = (question, {"agent": "cat"})
 RECORDS["search_qa"] = (question, {"retriever": SearchConfig(url="http://127.0.0.1:9")})
 
 

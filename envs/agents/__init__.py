@@ -1,0 +1,1 @@
+"""Agents that somebody else wrote: they ask an endpoint of chat completions, and the policy answers."""

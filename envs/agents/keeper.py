@@ -1,0 +1,293 @@
+"""The process that starts agents and ends them: python keeper.py JSON. Standard library alone.
+
+It imports the agent's module once, and each agent is a fork of it: it begins in milliseconds, and what it does to its
+process harms no other. A command line is started from a fork in the same way. Each lives in a process namespace of its
+own where the kernel gives one: whatever it starts ends with it, wherever that has gone.
+
+A line with a job comes in; a line with its end goes out: {"id", "code", "signal", "why", "returned", "output"}.
+"""
+
+import asyncio
+import ctypes
+import gc
+import importlib
+import inspect
+import json
+import os
+import resource
+import select
+import signal
+import sys
+import time
+import traceback
+from contextlib import suppress
+from typing import Any, NoReturn
+
+CLONE_NEWUSER, CLONE_NEWPID = 0x10000000, 0x20000000
+PR_SET_PDEATHSIG = 1
+PAGE = os.sysconf("SC_PAGE_SIZE")
+WATCH_S = 0.25  # between two looks at what agents take
+TAIL = 4096  # bytes of what an agent has written last
+MOST_RETURNED = 1 << 15  # bytes of JSON
+RETURNED = 3  # the descriptor of an agent for its result
+
+libc = ctypes.CDLL(None, use_errno=True)
+
+
+class Running:
+    """An agent, seen from outside: `pid` is the process that waits for it."""
+
+    def __init__(self, job: dict[str, Any], pid: int, said: int, returned: int) -> None:
+        self.job, self.pid, self.why = job, pid, ""
+        self.pidfd = os.pidfd_open(pid)
+        self.texts = {said: b"", returned: b""}
+        self.said, self.returned = said, returned
+
+    def read(self, fd: int) -> bool:
+        """Whether there may be more."""
+        with suppress(BlockingIOError):
+            piece = os.read(fd, 1 << 16)
+            self.texts[fd] = (self.texts[fd] + piece)[-(TAIL if fd == self.said else MOST_RETURNED) :]
+            return bool(piece)
+        return False
+
+    def kill(self, why: str) -> None:
+        self.why = self.why or why
+        for pid in (*descendants(self.pid), self.pid):
+            with suppress(ProcessLookupError, PermissionError):
+                os.kill(pid, signal.SIGKILL)
+
+    def close(self) -> dict[str, Any]:
+        """What is told of its end."""
+        status = os.waitpid(self.pid, 0)[1]
+        for fd in self.texts:
+            while self.read(fd):
+                pass
+            os.close(fd)
+        os.close(self.pidfd)
+        code = os.waitstatus_to_exitcode(status)
+        ended_by = -code if code < 0 else code - 128 if 128 < code <= 192 else 0
+        return {
+            "id": self.job["id"],
+            "code": None if ended_by else code,
+            "signal": ended_by,
+            "why": self.why,
+            "output": self.texts[self.said].decode(errors="replace"),
+            "returned": self.texts[self.returned].decode(errors="replace"),
+        }
+
+
+def descendants(pid: int) -> list[int]:
+    """Of a process, those that it has left to others among them while their parent lives."""
+    found, waiting = [], [pid]
+    while waiting:
+        parent = waiting.pop()
+        with suppress(OSError):
+            for thread in os.listdir(f"/proc/{parent}/task"):
+                with open(f"/proc/{parent}/task/{thread}/children", encoding="ascii") as file:
+                    waiting += (children := [int(child) for child in file.read().split()])
+                    found += children
+    return found
+
+
+def resident_mb(pid: int) -> float:
+    """Without pages of files, and those that it shares with the keeper count."""
+    with suppress(OSError, ValueError), open(f"/proc/{pid}/statm", encoding="ascii") as file:
+        _, resident, shared = map(int, file.read().split()[:3])
+        return max(0, resident - shared) * PAGE / 2**20
+    return 0.0
+
+
+def watch(running: dict[int, Running], born_mb: float) -> None:
+    for agent in running.values():
+        pids = descendants(agent.pid)
+        if len(pids) > agent.job["processes"] + 1:
+            agent.kill(f"it had more than {agent.job['processes']} processes")
+        elif sum(max(0.0, resident_mb(pid) - born_mb) for pid in pids) > agent.job["memory_mb"]:
+            agent.kill(f"it took more than {agent.job['memory_mb']} MiB of memory")
+
+
+# -- in the agent's own processes --------------------------------------------------------------------------------------
+
+
+def start(job: dict[str, Any], function: Any) -> Running:
+    said, said_end = os.pipe()
+    returned, returned_end = os.pipe()
+    for fd in (said, returned):
+        os.set_blocking(fd, False)
+    parent = os.getpid()
+    pid = os.fork()
+    if pid:
+        os.close(said_end)
+        os.close(returned_end)
+        return Running(job, pid, said, returned)
+    try:
+        die_with(parent)
+        os.setsid()
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+        os.dup2(said_end, 1)
+        os.dup2(said_end, 2)
+        os.dup2(returned_end, RETURNED)
+        os.closerange(RETURNED + 1, 1 << 16)  # the keeper's own, and those of other agents
+        enter_namespace(job)
+        play(job, function)
+    except SystemExit as error:
+        os._exit(error.code if isinstance(error.code, int) else int(error.code is not None))
+    except BaseException as error:
+        own = error.__traceback__
+        while own is not None and own.tb_next is not None and own.tb_frame.f_code.co_filename == __file__:
+            own = own.tb_next
+        traceback.print_exception(error.with_traceback(own))
+        sys.stderr.flush()
+    os._exit(1)
+
+
+def die_with(parent: int) -> None:
+    libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != parent:
+        os._exit(1)
+
+
+def enter_namespace(job: dict[str, Any]) -> None:
+    """The rest runs in a child of the first process of a new namespace, with which all that is in it ends. This process
+    waits for that one, and that one for the agent; each passes on how it ended."""
+    user, group = os.getuid(), os.getgid()
+    alone = libc.unshare(CLONE_NEWUSER | CLONE_NEWPID) == 0
+    if alone:
+        for name, text in (("setgroups", "deny"), ("uid_map", f"{user} {user} 1"), ("gid_map", f"{group} {group} 1")):
+            with open(f"/proc/self/{name}", "w", encoding="ascii") as file:
+                file.write(text)
+    pass_on_end(os.fork())
+    if alone:
+        pass_on_end(os.fork())  # the kernel spares the first one the signals that end others
+    with open("/proc/self/statm", encoding="ascii") as statm:
+        most = int(statm.read().split()[5]) * PAGE + (2 * job["memory_mb"] << 20)
+    resource.setrlimit(resource.RLIMIT_DATA, (most, most))  # of each process; `watch` sees what they hold together
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    if alone:  # else those of all its user's processes would be counted
+        most = job["processes"] + 1
+        resource.setrlimit(resource.RLIMIT_NPROC, (most, most))
+
+
+def pass_on_end(child: int) -> None:
+    """In the parent: end as it does. In the child: end with the parent."""
+    if not child:
+        libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+        return
+    while True:
+        pid, status = os.wait()
+        if pid == child:
+            code = os.waitstatus_to_exitcode(status)
+            os._exit(128 - code if code < 0 else code)
+
+
+def play(job: dict[str, Any], function: Any) -> NoReturn:
+    os.environ |= {"OPENAI_BASE_URL": job["base_url"], "OPENAI_API_KEY": job["api_key"]}
+    task = json.dumps(job["task"])
+    stdin = os.memfd_create("task")
+    with open(stdin, "w", encoding="utf-8", closefd=False) as file:
+        file.write(task)
+    os.lseek(stdin, 0, os.SEEK_SET)
+    os.dup2(stdin, 0)
+    if function is None:
+        os.dup2(RETURNED, 1)
+        os.closerange(RETURNED, stdin + 1)
+        try:
+            os.execvp(job["command"][0], job["command"])
+        except OSError as error:
+            raise OSError(f"{job['command'][0]}: {error.strerror}") from None
+    answer = function(json.loads(task), **wanted(function, job))
+    if inspect.isawaitable(answer):
+        answer = asyncio.run(settle(answer))
+    text = json.dumps(answer, default=str)
+    if len(text.encode()) > MOST_RETURNED:
+        raise ValueError(f"the agent returned more than {MOST_RETURNED >> 10} KiB of JSON")
+    sys.stdout.flush()
+    sys.stderr.flush()
+    with open(RETURNED, "w", encoding="utf-8") as file:
+        file.write(text)
+    os._exit(0)
+
+
+def wanted(function: Any, job: dict[str, Any]) -> dict[str, str]:
+    """Address and key, where the function takes them by name: both stand in the environment too."""
+    parameters = inspect.signature(function).parameters
+    takes_all = any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values())
+    return {name: job[name] for name in ("base_url", "api_key") if takes_all or name in parameters}
+
+
+async def settle(answer: Any) -> Any:
+    return await answer
+
+
+# -- the keeper --------------------------------------------------------------------------------------------------------
+
+
+def serve(settings: dict[str, Any], requests: int, answers: int) -> None:
+    function = None
+    if settings["function"]:
+        sys.path[:] = settings["path"]
+        place, _, name = settings["function"].rpartition(".")
+        function = getattr(importlib.import_module(place), name)
+    gc.collect()
+    gc.freeze()  # a collection in a fork would copy every page that it looks at
+    tell(answers, {"ready": True})
+    born_mb, text, watched = resident_mb(os.getpid()), b"", 0.0
+    running: dict[int, Running] = {}  # by the descriptor of its end
+    fds: dict[int, Running] = {}
+    poll = select.poll()
+    poll.register(requests, select.POLLIN)
+    while True:
+        for fd, _ in poll.poll(WATCH_S * 1000 if running else None):
+            if fd == requests:
+                piece = os.read(requests, 1 << 16)
+                if not piece:
+                    return
+                *lines, text = (text + piece).split(b"\n")
+                for line in lines:
+                    take(json.loads(line), function, running, fds, poll)
+            elif fd in running:
+                agent = running.pop(fd)
+                for part in (fd, agent.said, agent.returned):
+                    fds.pop(part, None)
+                    with suppress(KeyError):
+                        poll.unregister(part)
+                tell(answers, agent.close())
+            elif fd in fds and not fds[fd].read(fd):
+                poll.unregister(fd)  # its end is closed: that of its process is told by another
+        if running and time.monotonic() - watched > WATCH_S:
+            watch(running, born_mb)
+            watched = time.monotonic()
+
+
+def take(job: dict[str, Any], function: Any, running: dict[int, Running], fds: dict[int, Running], poll: Any) -> None:
+    if "kill" in job:
+        for agent in running.values():
+            if agent.job["id"] == job["kill"]:
+                agent.kill("ended")
+        return
+    agent = start(job, function)
+    running[agent.pidfd] = agent
+    poll.register(agent.pidfd, select.POLLIN)
+    for fd in (agent.said, agent.returned):
+        fds[fd] = agent
+        poll.register(fd, select.POLLIN)
+
+
+def tell(answers: int, line: dict[str, Any]) -> None:
+    text = json.dumps(line).encode() + b"\n"
+    while text:
+        text = text[os.write(answers, text) :]
+
+
+def main() -> None:
+    requests, answers = os.dup(0), os.dup(1)
+    os.set_inheritable(requests, False)
+    os.set_inheritable(answers, False)
+    os.dup2(os.open("/dev/null", os.O_RDWR), 0)
+    os.dup2(2, 1)  # what an import prints
+    serve(json.loads(sys.argv[1]), requests, answers)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,157 @@
+"""Agents as processes: started, waited for and ended through their keeper (`envs/agents/keeper.py`)."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import shlex
+import sys
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+from envs.tools.line_process import CallBroke, Command, LineProcess
+from rlsys.choices import own_folders
+
+KEEPER = Path(__file__).with_name("keeper.py")
+START_S = 120.0  # for the import of an agent's module
+NOTHING = object()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AgentLimits:
+    memory_mb: int  # of an agent with all that it has started
+    processes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AgentExit:
+    """How an agent ended."""
+
+    code: int | None  # None: a signal ended it
+    signal: int
+    why: str  # we have ended it, or lost it
+    returned: Any  # NOTHING: what it returned, or the last line that it printed, is no JSON
+    output: str  # what it has written last
+    lost: bool = False  # with its keeper
+
+    @property
+    def last_line(self) -> str:
+        return (self.output.strip().splitlines() or [""])[-1][:200]
+
+
+@dataclass(slots=True, eq=False)
+class AgentProcess:
+    number: int
+    ended: asyncio.Future[AgentExit]
+
+    @property
+    def running(self) -> bool:
+        return not self.ended.done()
+
+
+def is_function(agent: str) -> bool:
+    """Whether it is a dotted path, and no command line."""
+    return "." in agent and all(part.isidentifier() for part in agent.split("."))
+
+
+class AgentKeeper:
+    """One for each world and event loop; it starts its process with its first agent."""
+
+    def __init__(self, agent: str, limits: AgentLimits, variables: Sequence[str]) -> None:
+        self._agent, self._limits, self._variables = agent, limits, tuple(variables)
+        self._process: LineProcess | None = None
+        self._starting = asyncio.Lock()
+        self._reading: asyncio.Task[None] | None = None
+        self._agents: dict[int, AgentProcess] = {}
+        self._numbers = count()
+
+    async def start(self, task: Mapping[str, Any], base_url: str, api_key: str) -> AgentProcess:
+        """Raises CallBroke where the keeper cannot be started."""
+        process = await self._ready()
+        agent = AgentProcess(next(self._numbers), asyncio.get_running_loop().create_future())
+        self._agents[agent.number] = agent
+        job = {
+            "id": agent.number,
+            "task": task,
+            "base_url": base_url,
+            "api_key": api_key,
+            "command": [] if is_function(self._agent) else shlex.split(self._agent),
+            "memory_mb": self._limits.memory_mb,
+            "processes": self._limits.processes,
+        }
+        try:
+            await process.send(job)
+        except CallBroke:
+            del self._agents[agent.number]
+            raise
+        return agent
+
+    async def end(self, agent: AgentProcess) -> None:
+        """Kill it, with all that it has started."""
+        if agent.running and self._process is not None and self._process.running:
+            with suppress(CallBroke):
+                await self._process.send({"kill": agent.number})
+
+    async def close(self) -> None:
+        process, self._process = self._process, None
+        if self._reading is not None:
+            self._reading.cancel()
+        if process is not None:
+            await process.close()
+        self._lose("the environment was closed")
+
+    async def _ready(self) -> LineProcess:
+        async with self._starting:
+            if self._process is None or not self._process.running:
+                await self.close()
+                self._process = await self._open()
+                self._reading = asyncio.create_task(self._read(self._process))
+            return self._process
+
+    async def _open(self) -> LineProcess:
+        function = self._agent if is_function(self._agent) else ""
+        settings = {"path": [*sys.path, *own_folders()], "function": function}
+        words = (sys.executable, str(KEEPER), json.dumps(settings))
+        process = await LineProcess.start(Command(words=words, memory_mb=0, variables=self._variables))
+        try:
+            async with asyncio.timeout(START_S):
+                await process.receive()
+        except BaseException as error:
+            await process.close()
+            if isinstance(error, TimeoutError):
+                raise CallBroke(f"the import of {self._agent} takes longer than {START_S:g} s") from None
+            raise
+        return process
+
+    async def _read(self, process: LineProcess) -> None:
+        reason = ""
+        while True:
+            try:
+                line = await process.receive()
+            except CallBroke as error:
+                reason = str(error)
+                break
+            agent = self._agents.pop(line["id"], None)
+            if agent is not None and agent.running:
+                agent.ended.set_result(_exit_of(line))
+        self._lose(f"the keeper of agents is gone: {reason}")
+
+    def _lose(self, why: str) -> None:
+        lost, self._agents = self._agents, {}
+        for agent in lost.values():
+            if agent.running:
+                agent.ended.set_result(AgentExit(code=None, signal=9, why=why, returned=NOTHING, output="", lost=True))
+
+
+def _exit_of(line: Mapping[str, Any]) -> AgentExit:
+    lines = str(line["returned"]).strip().splitlines()
+    returned: Any = NOTHING
+    with suppress(ValueError, RecursionError):
+        returned = json.loads(lines[-1]) if lines else NOTHING
+    return AgentExit(
+        code=line["code"], signal=line["signal"], why=line["why"], returned=returned, output=str(line["output"])
+    )

@@ -1,0 +1,215 @@
+"""Agents that somebody else wrote, as real processes over the real SDK: every token is kept, and no harm leaves one."""
+
+import asyncio
+import sys
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from actors.renderer import ChatRenderer
+from envs.protocols.families.tagged import HERMES
+from envs.rewards.agent import AgentReward, AgentRewardConfig
+from envs.worlds.agent import AgentConfig, AgentWorld
+from rlsys.errors import BadInput
+from rlsys.rollout import RolloutPlan
+from rlsys.samples import sample_trajectory
+from rlsys.types import EpisodeEnd, Failure, FailureKind, Message, Reward, Task, ToolCall, Trajectory, Transcript
+from tests.makers import made
+from tests.makers.played import episode, tokenizer_in
+
+CALL = HERMES.write("Let me add.", (ToolCall(name="add", arguments={"a": 2, "b": 3}),))
+TEXTS = ["main? q 2 + 3? add It is 5. helper: so? again Let me add. One. Two! Three. Four. Five.", CALL]
+PLAN = made.plan(max_turn_tokens=200, max_context=2000)
+
+
+@pytest.fixture(scope="module")
+def renderer(tmp_path_factory: pytest.TempPathFactory) -> ChatRenderer:
+    return ChatRenderer(str(tokenizer_in(tmp_path_factory.mktemp("model"), TEXTS, HERMES.tags)))
+
+
+class Playing:
+    """One world, and the loop that it lives in."""
+
+    def __init__(self, folder: Path, renderer: ChatRenderer, **keys: Any) -> None:
+        rows = made.jsonl(folder / "tasks.jsonl", [{"question": f"q{n}?", "answer": "5"} for n in range(20)])
+        self._renderer, self._runner = renderer, asyncio.Runner()
+        keys = {"agent": "tests.fakes.agents.play", "idle_s": 30, "max_turns": 6, "memory_mb": 600, **keys}
+        self.world = AgentWorld(AgentConfig(data=rows, **keys))
+
+    def play(self, name: str, *texts: str, plan: RolloutPlan = PLAN) -> Trajectory:
+        async def score(transcript: Transcript) -> Reward:
+            return AgentReward(AgentRewardConfig())(transcript)
+
+        task = Task(task_id=name, question=name, record={"row": 1})
+        return self._runner.run(episode(self.world, task, texts, self._renderer, score=score, plan=plan))
+
+    def check(self) -> None:
+        self._runner.run(self.world.check())
+
+    def close(self) -> None:
+        self._runner.run(self.world.close())
+        self._runner.close()
+
+
+@pytest.fixture(scope="module")
+def playing(renderer: ChatRenderer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Playing]:
+    world = Playing(tmp_path_factory.mktemp("world"), renderer)
+    yield world
+    world.close()
+
+
+def test_the_usual_loop_is_one_sample_with_the_tokens_that_were_sampled(
+    playing: Playing, renderer: ChatRenderer
+) -> None:
+    played = playing.play("calculate", CALL, "It is 5.")
+    assert played.end is EpisodeEnd.ANSWERED and isinstance(played.reward, Reward) and played.reward.value == 1.0
+    assert played.metrics["overridden_settings"] == 2 and "new_conversations" not in played.metrics
+    assert [message.role for message in played.messages] == ["system", "user", "assistant", "tool", "assistant"]
+    assert played.messages[3] == Message(role="tool", content="5", tool="add", call_id="000000000")
+    (sample,) = sample_trajectory(played, 1.0)
+    sampled = [token for turn in played.turns for token in turn.completion.token_ids.tolist()]
+    assert sample.token_ids[sample.loss_mask].tolist() == sampled
+    shown = renderer.decode(sample.token_ids.tolist())
+    assert '"name": "add"' in shown and '"strict"' not in shown
+    assert played.turns[1].added_ids.tolist()[-1] == played.turns[0].added_ids.tolist()[-1]  # a turn is opened
+
+
+def test_what_another_agent_was_asked_is_a_sample_of_its_own(playing: Playing) -> None:
+    played = playing.play("delegate", "One.", "Two!", "Three.", "Four.")
+    assert isinstance(played.reward, Reward) and played.reward.value == 0.5
+    assert played.state is not None and played.state["returned"]["helped"] == "Two"
+    assert played.state["returned"]["stop"] == "stop"
+    assert [turn.completion.text for turn in played.turns] == ["Two!", "One.", "Three.", "Four."]
+    assert [turn.starts_sample for turn in played.turns] == [True, True, False, True]
+    assert (played.metrics["new_conversations"], played.metrics["retold_messages"]) == (2, 1)
+    contents = [message.content for message in played.messages[-4:]]
+    assert contents == ["main?", "(the assistant's, as it was sent) (short)", "so?", "Four."]
+
+
+def test_choices_and_parallel_requests_are_samples_behind_the_same_tokens(playing: Playing) -> None:
+    played = playing.play("several", "One.", "Two!", "Three.", "Four.", "Five.")
+    assert isinstance(played.reward, Reward) and played.reward.value == 4.0
+    assert "new_conversations" not in played.metrics  # nothing was tokenised again
+    first = played.turns[0].completion.token_ids.tolist()
+    samples = sample_trajectory(played, 1.0)
+    assert len(samples) == 4
+    assert sum(sample.num_loss_tokens for sample in samples) == played.num_sampled
+    assert all(str(first)[1:-1] in str(sample.token_ids.tolist()) for sample in samples)
+
+
+def test_a_stream_has_calls_usage_and_log_probabilities(playing: Playing) -> None:
+    played = playing.play("stream", CALL)
+    assert played.state is not None and played.state["returned"] == "add True True"
+
+
+def test_what_would_change_the_distribution_is_refused_by_its_name(playing: Playing) -> None:
+    played = playing.play("refused", "One.")
+    assert played.state is not None
+    statuses = ["stop", True, True, True, True, True, 400, 400, 400, 400, 400, 413, 401, ["policy"]]
+    assert played.state["returned"] == statuses
+    assert played.metrics["refused_requests"] == 11  # the one with another key is nobody's
+
+
+@pytest.mark.parametrize("name, end", [("fail", "malformed"), ("leave", "malformed"), ("endless", "turn_limit")])
+def test_an_agent_that_cannot_go_on_ends_its_episode(playing: Playing, name: str, end: str) -> None:
+    played = playing.play(name, *["One."] * 6)
+    assert played.end == end and isinstance(played.reward, Reward) and played.reward.value == 0.0
+    assert played.metrics.get("agent_errors", 0) == (end == "malformed")
+    if name == "fail":
+        assert played.state is not None and played.state["output"].endswith("KeyError: 'what the policy said'\n")
+        assert "keeper" not in played.state["output"]
+
+
+@pytest.mark.parametrize(
+    "name, kind, says",
+    [
+        ("crash", FailureKind.INFRA, "signal 11"),
+        ("killed", FailureKind.INFRA, "signal 9"),
+        ("bomb", FailureKind.DATA, "more than 64 processes"),
+        ("eat", FailureKind.DATA, "more than 600 MiB"),
+        ("flood", FailureKind.DATA, "256 of its requests were refused"),
+        ("silent", FailureKind.DATA, "without a question"),
+        ("huge", None, "more than 32 KiB"),
+    ],
+)
+def test_harm_costs_its_own_episode(playing: Playing, name: str, kind: FailureKind | None, says: str) -> None:
+    played = playing.play(name, "One.")
+    if kind is None:
+        assert played.state is not None and says in played.state["output"]
+    else:
+        assert isinstance(played.reward, Failure) and played.reward.kind is kind and says in played.reward.detail
+    assert playing.play("shout", "One.").end is EpisodeEnd.ANSWERED  # the next one is whole, and its flood is cut
+
+
+def test_an_agent_that_hangs_is_ended(renderer: ChatRenderer, tmp_path: Path) -> None:
+    playing = Playing(tmp_path, renderer, idle_s=1.5)
+    try:
+        played = playing.play("hang", "One.")
+        assert isinstance(played.reward, Failure) and played.reward.kind is FailureKind.TIMEOUT
+        assert playing.play("shout", "One.").end is EpisodeEnd.ANSWERED
+    finally:
+        playing.close()
+
+
+def test_nothing_of_an_agent_outlives_it(playing: Playing) -> None:
+    assert playing.play("daemon", "One.").end is EpisodeEnd.ANSWERED
+    assert playing.play("late", "One.").end is EpisodeEnd.ANSWERED
+    assert playing.play("shout", "One.").num_sampled  # nothing was asked with the key that is gone
+    children = psutil.Process().children(recursive=True)
+    assert not [child for child in children if "4321" in " ".join(child.cmdline())]
+
+
+def test_a_command_is_played_with_its_task_on_its_input(renderer: ChatRenderer, tmp_path: Path) -> None:
+    script = tmp_path / "agent.py"
+    script.write_text(
+        "import json, sys\n"
+        "from openai import OpenAI\n"
+        "task = json.load(sys.stdin)\n"
+        "question = [{'role': 'user', 'content': task['question']}]\n"
+        "text = OpenAI().chat.completions.create(model='any', messages=question).choices[0].message.content\n"
+        "print('noise', file=sys.stderr)\n"
+        "print('some words')\n"
+        "print(json.dumps({'reward': 0.25, 'text': text, 'row': task['row']}))\n"
+    )
+    playing = Playing(tmp_path, renderer, agent=f"{sys.executable} {script}")
+    try:
+        playing.check()
+        played = playing.play("q", "One.")
+        assert played.state is not None and isinstance(played.reward, Reward) and played.reward.value == 0.25
+        assert played.state["returned"] == {"reward": 0.25, "text": "One.", "row": 1}
+        assert played.state["output"] == "noise\n"
+    finally:
+        playing.close()
+
+
+@pytest.mark.parametrize(
+    "agent, says",
+    [
+        ("tests.fakes.agents.nobody", "no attribute 'nobody'"),
+        ("tests.fakes.agents.ADD", "a function"),
+        ("nonesuch --now", "nonesuch: No such file or directory"),
+        ("cat", "without a question"),
+        ("", "module.function"),
+    ],
+)
+def test_an_agent_that_cannot_be_played_is_bad_input(
+    agent: str, says: str, renderer: ChatRenderer, tmp_path: Path
+) -> None:
+    with pytest.raises(BadInput, match=says):
+        playing = Playing(tmp_path, renderer, agent=agent)
+        try:
+            playing.check()
+        finally:
+            playing.close()
+
+
+def test_a_keeper_that_was_killed_costs_the_episodes_that_it_played(playing: Playing) -> None:
+    for child in psutil.Process().children(recursive=True):
+        if "keeper.py" in " ".join(child.cmdline()):
+            child.kill()
+    played = playing.play("shout", "One.", plan=replace(PLAN, infra_retries=2))
+    assert played.end is EpisodeEnd.ANSWERED
