@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from actors.chat_template import NATIVE
 from actors.renderer import ChatRenderer
 from actors.services import ServiceSpec
 from actors.watched import CannotStart, EnvWorkerSpec
@@ -25,9 +26,9 @@ from envs.services.endpoint import Choice, Question
 from envs.services.teacher import Teacher, as_chat
 from rlsys.errors import RunFailed
 from rlsys.group_rollout import run_group
-from rlsys.rollout import Player, RolloutPlan, TurnRequest
+from rlsys.rollout import EpisodeBroken, Player, RolloutPlan, TurnRequest
 from rlsys.system.calls import SERVICE_TOKEN
-from rlsys.types import Completion, Group, Ticket, TurnStop
+from rlsys.types import Completion, Failure, FailureKind, Group, Ticket, TurnStop
 
 
 async def play_group(
@@ -46,7 +47,13 @@ async def play_group(
 
 
 def question_of(request: TurnRequest) -> Question:
-    """What a policy would be asked, as a chat endpoint takes it; without its stop strings."""
+    """What a policy would be asked, as a chat endpoint takes it; without its stop strings.
+
+    Raises EpisodeBroken for tools that only a chat template of ours shows, which an agent may offer at any time.
+    """
+    if request.offer is not None and request.offer.form == NATIVE and request.offer.schemas:
+        detail = "a model at an address is asked by text: it is shown no tools; let the agent ask it itself"
+        raise EpisodeBroken(Failure(kind=FailureKind.DATA, where="endpoint", detail=detail))
     return Question(
         messages=as_chat(request.messages),
         max_tokens=request.max_tokens,

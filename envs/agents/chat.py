@@ -1,15 +1,16 @@
 """OpenAI's chat completions: what an agent asks, and what it is answered.
 
-A key that would change what is sampled has an effect, is the run's own (OVERRIDDEN: the agent is told by a header), or
-is refused by its name.
+A key that would change what is sampled has an effect, is the run's own (SAMPLING: the agent is told by a header), or is
+refused by its name.
 """
 
 from __future__ import annotations
 
 import json
+import math
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from envs.protocols.native import FAMILIES, read_calls
@@ -22,7 +23,13 @@ READ = frozenset(
     ("messages", "tools", "tool_choice", "stop", "max_tokens", "max_completion_tokens", "n", "stream")
     + ("stream_options", "logprobs")
 )
-OVERRIDDEN = frozenset(("temperature", "top_p", "top_k", "min_p", "seed"))  # the run samples with its own
+# A run samples with its own; a model that is served with those that it is asked for.
+SAMPLING: Mapping[str, tuple[float, float]] = {  # the least and the most
+    "temperature": (0.0, 2.0),
+    "top_p": (1e-9, 1.0),
+    "seed": (-math.inf, math.inf),
+}
+FURTHER = frozenset(("top_k", "min_p"))  # that only a run overrides
 HARMLESS = frozenset(
     ("model", "user", "metadata", "store", "service_tier", "prompt_cache_key", "safety_identifier", "top_logprobs")
 )
@@ -57,7 +64,7 @@ class ChatRequest:
     choices: int = 1
     stream: bool = False
     usage: bool = False  # at the end of a stream
-    overridden: tuple[str, ...] = ()
+    sampling: Mapping[str, float] = field(default_factory=dict)  # what is asked for of SAMPLING
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,15 +85,15 @@ class ChatAnswer:
         return "length" if self.sampled.stop is TurnStop.LENGTH else "tool_calls" if self.calls else "stop"
 
 
-def read_request(body: Any) -> ChatRequest:
-    """Raises Refused with what cannot be taken, by its name."""
+def read_request(body: Any, *, overrides: bool) -> ChatRequest:
+    """overrides: SAMPLING has no effect. Raises Refused with what cannot be taken, by its name."""
     if not isinstance(body, dict):
         raise Refused(400, "the body is no JSON object")
     for key, value in body.items():
-        known = key in READ or key in OVERRIDDEN or key in HARMLESS
+        known = key in READ or key in SAMPLING or key in HARMLESS or (overrides and key in FURTHER)
         if known or value is None or value in ([], {}, "") or value in USUAL.get(key, ()):
             continue
-        raise Refused(400, f"{key!r} is not supported here: the policy's own distribution is what is trained")
+        raise Refused(400, f"{key!r} is not supported here: what is sampled is the policy's own distribution")
     try:
         messages = read_messages(_plain(body.get("messages")), "messages", ROLES)
     except BadInput as error:
@@ -112,8 +119,18 @@ def read_request(body: Any) -> ChatRequest:
         choices=choices,
         stream=body.get("stream") is True,
         usage=isinstance(options, dict) and options.get("include_usage") is True,
-        overridden=tuple(sorted(key for key in OVERRIDDEN & body.keys() if body[key] is not None)),
+        sampling=_sampling(body),
     )
+
+
+def _sampling(body: Mapping[str, Any]) -> dict[str, float]:
+    values = {key: body[key] for key in (*SAMPLING, *FURTHER) if body.get(key) is not None}
+    for key, value in values.items():
+        least, most = SAMPLING.get(key, (-math.inf, math.inf))
+        number = isinstance(value, int | float) and not isinstance(value, bool)
+        if not number or not least <= value <= most or (key == "seed" and not isinstance(value, int)):
+            raise Refused(400, f"{key!r} is {value!r}: expected a number from {least:g} to {most:g}")
+    return values
 
 
 def _plain(messages: Any) -> list[Any]:

@@ -13,6 +13,7 @@ import gc
 import importlib
 import inspect
 import json
+import math
 import os
 import resource
 import select
@@ -52,8 +53,10 @@ class Running:
         return False
 
     def kill(self, why: str) -> None:
+        """The first process of a namespace takes the others with it: what multiplies is not run after."""
         self.why = self.why or why
-        for pid in (*descendants(self.pid), self.pid):
+        first = descendants(self.pid, most=1)[:1]
+        for pid in (*first, *([] if self.job["alone"] else descendants(self.pid)), self.pid):
             with suppress(ProcessLookupError, PermissionError):
                 os.kill(pid, signal.SIGKILL)
 
@@ -77,16 +80,18 @@ class Running:
         }
 
 
-def descendants(pid: int) -> list[int]:
-    """Of a process, those that it has left to others among them while their parent lives."""
-    found, waiting = [], [pid]
-    while waiting:
+def descendants(pid: int, most: float = math.inf) -> list[int]:
+    """Of a process, its children first; no more are looked for once there are `most`."""
+    found: list[int] = []
+    waiting = [pid]
+    while waiting and len(found) < most:
         parent = waiting.pop()
         with suppress(OSError):
             for thread in os.listdir(f"/proc/{parent}/task"):
                 with open(f"/proc/{parent}/task/{thread}/children", encoding="ascii") as file:
-                    waiting += (children := [int(child) for child in file.read().split()])
-                    found += children
+                    children = list(map(int, file.read().split()))
+                waiting += children
+                found += children
     return found
 
 
@@ -100,7 +105,7 @@ def resident_mb(pid: int) -> float:
 
 def watch(running: dict[int, Running], born_mb: float) -> None:
     for agent in running.values():
-        pids = descendants(agent.pid)
+        pids = descendants(agent.pid, most=agent.job["processes"] + 2)
         if len(pids) > agent.job["processes"] + 1:
             agent.kill(f"it had more than {agent.job['processes']} processes")
         elif sum(max(0.0, resident_mb(pid) - born_mb) for pid in pids) > agent.job["memory_mb"]:
@@ -124,6 +129,7 @@ def start(job: dict[str, Any], function: Any) -> Running:
     try:
         die_with(parent)
         os.setsid()
+        come_first(0)
         signal.signal(signal.SIGINT, signal.SIG_DFL)
         os.dup2(said_end, 1)
         os.dup2(said_end, 2)
@@ -151,9 +157,9 @@ def die_with(parent: int) -> None:
 def enter_namespace(job: dict[str, Any]) -> None:
     """The rest runs in a child of the first process of a new namespace, with which all that is in it ends. This process
     waits for that one, and that one for the agent; each passes on how it ended."""
-    user, group = os.getuid(), os.getgid()
-    alone = libc.unshare(CLONE_NEWUSER | CLONE_NEWPID) == 0
+    user, group, alone = os.getuid(), os.getgid(), job["alone"]
     if alone:
+        unshare()
         for name, text in (("setgroups", "deny"), ("uid_map", f"{user} {user} 1"), ("gid_map", f"{group} {group} 1")):
             with open(f"/proc/self/{name}", "w", encoding="ascii") as file:
                 file.write(text)
@@ -167,6 +173,29 @@ def enter_namespace(job: dict[str, Any]) -> None:
     if alone:  # else those of all its user's processes would be counted
         most = job["processes"] + 1
         resource.setrlimit(resource.RLIMIT_NPROC, (most, most))
+
+
+def unshare() -> None:
+    if libc.unshare(CLONE_NEWUSER | CLONE_NEWPID) != 0:
+        raise OSError(ctypes.get_errno(), "no namespaces")
+
+
+def can_unshare() -> bool:
+    child = os.fork()
+    if not child:
+        with suppress(OSError):
+            unshare()
+            os._exit(0)
+        os._exit(1)
+    return os.waitpid(child, 0)[1] == 0
+
+
+def come_first(nice: int) -> None:
+    """Root is not bound by the limit of processes: what multiplies must not outrun the one that watches."""
+    with suppress(OSError):
+        os.setpriority(os.PRIO_PROCESS, 0, nice)
+        with open("/proc/self/autogroup", "w", encoding="ascii") as file:
+            file.write(str(nice))
 
 
 def pass_on_end(child: int) -> None:
@@ -223,14 +252,26 @@ async def settle(answer: Any) -> Any:
 # -- the keeper --------------------------------------------------------------------------------------------------------
 
 
+def warm_up() -> None:
+    """The SDK imports half of itself with its first client: every fork would again, for 50 ms of a core."""
+    sdk: Any = sys.modules.get("openai")
+    for name in ("OpenAI", "AsyncOpenAI"):
+        with suppress(Exception):
+            _ = getattr(sdk, name)(base_url="http://127.0.0.1:9", api_key="none").chat.completions
+
+
 def serve(settings: dict[str, Any], requests: int, answers: int) -> None:
     function = None
     if settings["function"]:
         sys.path[:] = settings["path"]
         place, _, name = settings["function"].rpartition(".")
         function = getattr(importlib.import_module(place), name)
+        warm_up()
     gc.collect()
     gc.freeze()  # a collection in a fork would copy every page that it looks at
+    alone = can_unshare()
+    if os.getuid() == 0:
+        come_first(-10)
     tell(answers, {"ready": True})
     born_mb, text, watched = resident_mb(os.getpid()), b"", 0.0
     running: dict[int, Running] = {}  # by the descriptor of its end
@@ -245,7 +286,7 @@ def serve(settings: dict[str, Any], requests: int, answers: int) -> None:
                     return
                 *lines, text = (text + piece).split(b"\n")
                 for line in lines:
-                    take(json.loads(line), function, running, fds, poll)
+                    take({**json.loads(line), "alone": alone}, function, running, fds, poll)
             elif fd in running:
                 agent = running.pop(fd)
                 for part in (fd, agent.said, agent.returned):

@@ -15,7 +15,7 @@ FUNCTION_LINES, FILE_LINES = 60, 400
 # its commit says what the lines are worth; one that removes lines lowers it.
 BUDGET = {
     "rlsys": 8_900,
-    "envs": 26_150,
+    "envs": 26_250,
     "actors": 5_800,
     "learners": 5_550,
     "launch": 38_160,

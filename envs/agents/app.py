@@ -1,0 +1,120 @@
+"""`POST /v1/chat/completions` and `GET /v1/models` as a Starlette app, whoever answers."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import secrets
+from collections.abc import AsyncIterator
+from contextlib import suppress
+from typing import Any, Protocol
+
+from starlette.applications import Starlette
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import JSONResponse, Response, StreamingResponse
+from starlette.routing import Route
+
+from envs.agents.chat import ChatAnswer, ChatRequest, Refused, chunks_json, completion_json, read_request
+
+MAX_BODY = 1 << 20  # bytes of a request: what a client sends is tokenised
+ALIVE_S = 10.0  # between two signs of life in a stream
+OVERRIDES = "x-rlsys-overridden"
+CLIENT_GONE = 499
+
+
+class Answering(Protocol):
+    """What stands behind the app. Each raises Refused."""
+
+    model: str  # its name
+    overrides: bool  # it samples by its own settings: a client that sends others is told by a header
+
+    def admit(self, key: str) -> None:
+        """Whether this API key may ask."""
+        ...
+
+    async def answer(self, key: str, request: ChatRequest) -> list[ChatAnswer]:
+        """One for each choice."""
+        ...
+
+    def note_refused(self, key: str, status: int) -> None: ...
+
+
+def make_chat_app(answering: Answering) -> Starlette:
+    """`read_request` says what a request may hold."""
+
+    def admit(request: Request) -> str:
+        scheme, _, key = request.headers.get("authorization", "").partition(" ")
+        key = key.strip() if scheme.lower() == "bearer" else ""
+        answering.admit(key)
+        return key
+
+    async def models(request: Request) -> Response:
+        admit(request)
+        model = {"id": answering.model, "object": "model", "created": 0, "owned_by": "rlsys"}
+        return JSONResponse({"object": "list", "data": [model]})
+
+    async def complete(request: Request) -> Response:
+        key = admit(request)
+        try:
+            return await answer(request, key)
+        except Refused as refused:
+            answering.note_refused(key, refused.status)
+            raise
+
+    async def answer(request: Request, key: str) -> Response:
+        asked = read_request(await _read_json(request), overrides=answering.overrides)
+        number = f"chatcmpl-{secrets.token_hex(12)}"
+        overridden = ", ".join(sorted(asked.sampling)) if answering.overrides else ""
+        headers = {OVERRIDES: overridden} if overridden else {}
+        if asked.stream:
+            answers = asyncio.ensure_future(answering.answer(key, asked))
+            stream = _stream(answers, asked, number, answering.model)
+            return StreamingResponse(stream, media_type="text/event-stream", headers=headers)
+        answers_now = await answering.answer(key, asked)
+        return JSONResponse(completion_json(number, answering.model, answers_now), headers=headers)
+
+    routes = [
+        Route("/v1/chat/completions", complete, methods=["POST"]),
+        Route("/v1/models", models, methods=["GET"]),
+        Route("/health", lambda _: JSONResponse({"status": "ok"}), methods=["GET"]),
+    ]
+    errors: dict[Any, Any] = {Refused: _refuse, ClientDisconnect: lambda *_: Response(status_code=CLIENT_GONE)}
+    return Starlette(routes=routes, exception_handlers=errors)
+
+
+async def _refuse(_: Request, error: Exception) -> Response:
+    assert isinstance(error, Refused)
+    headers = {"retry-after": "1"} if error.status == 429 else {}
+    return JSONResponse(error.json(), error.status, headers)
+
+
+async def _read_json(request: Request) -> Any:
+    body = bytearray()
+    async for part in request.stream():
+        body += part
+        if len(body) > MAX_BODY:
+            raise Refused(413, f"the request is larger than {MAX_BODY >> 10} KiB")
+    try:
+        return json.loads(bytes(body))
+    except (ValueError, RecursionError) as error:
+        raise Refused(400, "the body is no JSON") from error
+
+
+async def _stream(
+    answers: asyncio.Future[list[ChatAnswer]], asked: ChatRequest, number: str, model: str
+) -> AsyncIterator[str]:
+    """What the policy wrote, once it is written; until then a sign of life, for a client that waits."""
+    try:
+        while not answers.done():
+            await asyncio.wait([answers], timeout=ALIVE_S)
+            if not answers.done():
+                yield ": the policy is writing\n\n"
+        for chunk in chunks_json(number, model, answers.result(), usage=asked.usage):
+            yield f"data: {json.dumps(chunk)}\n\n"
+    except Refused as error:
+        yield f"data: {json.dumps(error.json())}\n\n"
+    finally:  # the client may have gone
+        answers.cancel()
+        with suppress(asyncio.CancelledError, Refused):
+            await answers
+    yield "data: [DONE]\n\n"
