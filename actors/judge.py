@@ -6,15 +6,14 @@ import itertools
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import Literal, Optional
 
-import torch
 from starlette.applications import Starlette
 
+from actors.alone import spec_alone
 from actors.engine import Engine
 from actors.renderer import ChatRenderer
-from actors.specs import EngineSpec, PromptTooLong, make_engine_spec
+from actors.specs import EngineSpec, PromptTooLong
 from envs.services.endpoint import Chat, Choice, Endpoint, Question
 from envs.services.guard import ToolRefused
 from envs.services.http import HttpService
@@ -25,9 +24,7 @@ from envs.services.secrets import read_secret
 from rlsys.config.engine import EngineConfig
 from rlsys.deadlines import start_s
 from rlsys.errors import BadInput, require, require_bounds
-from rlsys.positions import positions_of
 from rlsys.rollout import TurnRequest
-from rlsys.system.device import choose, resolve_engine
 from rlsys.types import TurnStop
 
 # Of a model of 100 billion parameters in bfloat16, which fills most of a node. In a run the deadline of its own size,
@@ -136,26 +133,6 @@ def make_service(config: JudgeServiceConfig, *, host: str, port: int, token: str
 
 
 def engine_spec(config: JudgeServiceConfig, model: str) -> EngineSpec:
-    max_model_len = config.engine.max_model_len
-    device = choose(config.device, torch.cuda.device_count())
-    ways = max(config.engine.tensor_parallel, config.judge.gpus * device.gpus_per_actor)
-    engine = replace(resolve_engine(config.engine, device), tensor_parallel=ways)
-    return make_engine_spec(
-        replace(engine, max_model_len=min(max_model_len, longest_context(model) or max_model_len)),
-        device,
-        model_path=str(Path(model).resolve()) if Path(model).is_dir() else model,
-        dtype=config.dtype,
-        seed=0,
-        threads=config.threads or device.engine_threads,
+    return spec_alone(
+        config.engine, model, device=config.device, dtype=config.dtype, threads=config.threads, gpus=config.judge.gpus
     )
-
-
-def longest_context(model: str) -> int | None:
-    """Tokens that the model was made for: vLLM refuses a longer context. None where its configuration does not say."""
-    from transformers import PretrainedConfig
-
-    try:
-        config, _ = PretrainedConfig.get_config_dict(model)
-    except OSError:  # no such model: opening its tokenizer reports that in one line
-        return None
-    return positions_of(config)

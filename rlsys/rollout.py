@@ -338,7 +338,7 @@ async def _step(attempt: _Attempt, env: Any, turns_left: int, renderer: Renderer
             kwargs["calls"] = renderer.read_calls(completion.text, settings.offer)
         if settings.reports:
             num_context = len(attempt.dialogue.context(len(attempt.dialogue.turns) - 1))
-            kwargs["sampled"] = _report(completion, num_context, renderer if settings.logprobs else None)
+            kwargs["sampled"] = report_of(completion, num_context, renderer if settings.logprobs else None)
     try:
         with _data_boundary("environment"):
             step: Step = await env.step(completion.text, **kwargs)
@@ -353,7 +353,7 @@ async def _step(attempt: _Attempt, env: Any, turns_left: int, renderer: Renderer
     return step
 
 
-def _report(completion: Completion, num_context: int, renderer: Renderer | None) -> Sampled:
+def report_of(completion: Completion, num_context: int, renderer: Renderer | None) -> Sampled:
     """renderer: where each token is wanted as a text."""
     ids = completion.token_ids.tolist()
     texts = [] if renderer is None else [renderer.decode([token]) for token in ids]

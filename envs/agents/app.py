@@ -28,6 +28,11 @@ class Answering(Protocol):
     model: str  # its name
     overrides: bool  # it samples by its own settings: a client that sends others is told by a header
 
+    @property
+    def failed(self) -> bool:
+        """It can answer nothing any more."""
+        ...
+
     def admit(self, key: str) -> None:
         """Whether this API key may ask."""
         ...
@@ -73,10 +78,13 @@ def make_chat_app(answering: Answering) -> Starlette:
         answers_now = await answering.answer(key, asked)
         return JSONResponse(completion_json(number, answering.model, answers_now), headers=headers)
 
+    async def health(_: Request) -> Response:
+        return JSONResponse({"status": "unhealthy" if answering.failed else "ok"}, 503 if answering.failed else 200)
+
     routes = [
         Route("/v1/chat/completions", complete, methods=["POST"]),
         Route("/v1/models", models, methods=["GET"]),
-        Route("/health", lambda _: JSONResponse({"status": "ok"}), methods=["GET"]),
+        Route("/health", health, methods=["GET"]),
     ]
     errors: dict[Any, Any] = {Refused: _refuse, ClientDisconnect: lambda *_: Response(status_code=CLIENT_GONE)}
     return Starlette(routes=routes, exception_handlers=errors)

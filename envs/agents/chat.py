@@ -6,6 +6,7 @@ refused by its name.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import math
 import time
@@ -204,6 +205,23 @@ def _schema(function: Mapping[str, Any]) -> Mapping[str, Any]:
     """As chat templates take it; what says how strictly an API reads a call is left out."""
     parameters = function.get("parameters") or {"type": "object", "properties": {}}
     return make_schema(function["name"], str(function.get("description") or ""), parameters)
+
+
+def split_history(messages: Sequence[Message]) -> tuple[tuple[Message, ...], tuple[Message, ...]]:
+    """Up to the assistant's last message, and what follows it."""
+    at = max((at for at, message in enumerate(messages) if message.role == "assistant"), default=-1) + 1
+    return tuple(messages[:at]), tuple(messages[at:])
+
+
+def history_key(messages: Sequence[Message]) -> bytes:
+    """What two histories have in common that say the same: white space around a text, and the order of a call's
+    arguments, are an agent's own."""
+    said = [
+        [message.role, message.content.strip(), message.call_id]
+        + [[call.name, call.call_id, dict(call.arguments)] for call in message.calls]
+        for message in messages
+    ]
+    return hashlib.sha256(json.dumps(said, sort_keys=True).encode(errors="replace")).digest()
 
 
 def answer_of(text: str, calls: Sequence[ToolCall], settings: TurnSettings, sampled: Sampled) -> ChatAnswer:

@@ -22,7 +22,7 @@ from envs.services.http import HttpService
 class AgentEndpoint:
     """One for each world, started with its first agent."""
 
-    model, overrides = "policy", True
+    model, failed, overrides = "policy", False, True
 
     def __init__(self) -> None:
         self._sessions: dict[str, Session] = {}

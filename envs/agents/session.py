@@ -8,14 +8,12 @@ the assistant is then tokenised as the agent has sent it (`retold_messages`).
 from __future__ import annotations
 
 import asyncio
-import hashlib
-import json
 from collections import Counter, deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from envs.agents.chat import ChatAnswer, ChatRequest, Refused, answer_of
+from envs.agents.chat import ChatAnswer, ChatRequest, Refused, answer_of, history_key, split_history
 from envs.agents.process import NOTHING, AgentExit, AgentKeeper, AgentProcess
 from envs.services.guard import ToolFailed
 from rlsys.types import EpisodeEnd, FailureKind, Message, Sampled, Step, ToolCall, TurnSettings
@@ -147,7 +145,7 @@ class AgentEnv:
             numbered.append(replace(call, call_id=f"{self._ids:09d}"))  # as every chat template takes it
             self._ids += 1
         answer = answer_of(text, numbered, asked.request.settings, sampled)
-        history = _digest((*asked.request.messages, answer.message))
+        history = history_key((*asked.request.messages, answer.message))
         self._answered[history] = len(self._offers)
         self._offers.append(asked.request.settings.offer)
         if not asked.answer.done():  # else the agent has left its request, and may come again
@@ -180,12 +178,11 @@ class AgentEnv:
                 raise ToolFailed(FailureKind.TIMEOUT, AGENT, f"it has asked nothing for {self._idle_s:g} s")
 
     def _continue(self) -> Step:
-        request = self._request
-        messages, settings = request.messages, request.settings
-        at = max((at for at, message in enumerate(messages) if message.role == "assistant"), default=-1) + 1
-        after = self._answered.get(_digest(messages[:at])) if at else None
+        messages, settings = self._request.messages, self._request.settings
+        history, replies = split_history(messages)
+        after = self._answered.get(history_key(history)) if history else None
         if after is not None and self._offers[after] == settings.offer:
-            return Step(reply=messages[at:], after=after, settings=settings, metrics=self._counts())
+            return Step(reply=replies, after=after, settings=settings, metrics=self._counts())
         self._conversations += 1
         retold = sum(message.role == "assistant" for message in messages)
         metrics = {**self._counts(), "new_conversations": 1.0, "retold_messages": float(retold)}
@@ -235,14 +232,3 @@ def _failed(exited: AgentExit) -> ToolFailed:
     its_own = exited.code is not None or (exited.why and not exited.lost)
     detail = f"{how}: {exited.last_line}" if exited.last_line else how
     return ToolFailed(FailureKind.DATA if its_own else FailureKind.INFRA, AGENT, detail)
-
-
-def _digest(messages: Sequence[Message]) -> bytes:
-    """What two histories have in common that say the same: white space around a text, and the order of a call's
-    arguments, are an agent's own."""
-    said = [
-        [message.role, message.content.strip(), message.call_id]
-        + [[call.name, call.call_id, dict(call.arguments)] for call in message.calls]
-        for message in messages
-    ]
-    return hashlib.sha256(json.dumps(said, sort_keys=True).encode(errors="replace")).digest()

@@ -1,7 +1,7 @@
 """`rlsys serve`: a service alone.
 
 The judge hosts its model (vLLM) or stands in front of an endpoint. The retriever is for any client of
-Search-R1's or ReSearch's protocol.
+Search-R1's or ReSearch's protocol. The policy is a trained model behind OpenAI's chat completions.
 """
 
 from __future__ import annotations
@@ -12,17 +12,31 @@ from envs.services.judge.config import JudgeConfig
 from envs.services.retriever.config import RetrieverConfig, RetrieverServerConfig
 from envs.services.secrets import read_secret
 from launch.checks.preflight import check_model_folder
-from launch.commands.services import add_judge_options, add_retriever_options, judge_service_config
+from launch.commands.services import (
+    add_engine_options,
+    add_judge_options,
+    add_retriever_options,
+    judge_service_config,
+)
 from launch.commands.shared import add_address, config_from_options, warn_if_open
 from launch.driver.observe.progress import Bar
 
-HELP = "serve the retriever or the judge alone"
+HELP = "serve a trained model, the retriever or the judge"
 EXAMPLES = """examples:
+  rlsys serve policy runs/mine                            a run's model, for people and their agents
   rlsys serve retriever --corpus wiki.jsonl --port 8000   the retrieval service alone
   rlsys serve judge --model ./my-judge                    the judge alone, or --endpoint URL --model NAME
 """
+POLICY_HELP = "answer POST /v1/chat/completions with the model of a run, a checkpoint or a folder"
+POLICY_EXAMPLES = """examples:
+  rlsys serve policy runs/mine                                          its newest checkpoint, on 127.0.0.1:8200
+  rlsys serve policy runs/mine@best --port 0
+  POLICY_TOKEN=... rlsys serve policy Qwen/Qwen2.5-7B-Instruct --host 0.0.0.0 --token-env POLICY_TOKEN
+  OPENAI_BASE_URL=http://127.0.0.1:8200/v1 OPENAI_API_KEY=any python my_agent.py
+"""
 JUDGE_HELP = "give verdicts: POST /judge and /judge_batch"
 JUDGE_EXAMPLES = """examples:
+  rlsys serve policy runs/mine                            a run's model, for people and their agents
   rlsys serve judge --model Qwen/Qwen2.5-7B-Instruct                    vLLM in this process, on 127.0.0.1:8100
   rlsys serve judge --endpoint https://host/v1 --model NAME --key-env JUDGE_KEY --rpm 500 --cache judge.sqlite
   rlsys serve judge --endpoint http://127.0.0.1:8000/v1 --model NAME --prompts my-prompts
@@ -31,6 +45,7 @@ JUDGE_EXAMPLES = """examples:
 """
 RETRIEVER_HELP = "answer Search-R1's /retrieve and ReSearch's /search and /batch_search"
 RETRIEVER_EXAMPLES = """examples:
+  rlsys serve policy runs/mine                            a run's model, for people and their agents
   rlsys serve retriever --corpus wiki.jsonl                             BM25, built in memory, on 127.0.0.1:8000
   rlsys serve retriever --corpus wiki.jsonl --retriever dense --encoder minilm
   rlsys serve retriever --corpus wiki-18.jsonl --retriever hybrid --index indexes/wiki-18 --encoder e5
@@ -72,6 +87,21 @@ def serve_judge(options: argparse.Namespace) -> None:
     serve_until_signal(service, started)
 
 
+def add_policy(command: argparse.ArgumentParser) -> None:
+    model = "run directory (its newest checkpoint; @best: its best), checkpoint, model folder or hub name"
+    command.add_argument("model", metavar="MODEL", help=model)
+    add_address(command, port=8200)
+    seats = "completions sampled at the same time (default: %(default)s)"
+    command.add_argument("--max-num-seqs", type=int, default=64, metavar="N", help=seats)
+    add_engine_options(command)
+
+
+def serve_policy(options: argparse.Namespace) -> None:
+    from launch.commands.policy import serve  # torch, Ray and the HTTP server behind it: the help goes without
+
+    serve(options)
+
+
 def add_retriever(command: argparse.ArgumentParser) -> None:
     add_retriever_options(command)
     add_address(command, port=8000)
@@ -98,6 +128,7 @@ def serve_retriever(options: argparse.Namespace) -> None:
 
 
 SERVICES = {
+    "policy": (POLICY_HELP, POLICY_EXAMPLES, add_policy, serve_policy),
     "retriever": (RETRIEVER_HELP, RETRIEVER_EXAMPLES, add_retriever, serve_retriever),
     "judge": (JUDGE_HELP, JUDGE_EXAMPLES, add_judge, serve_judge),
 }

@@ -45,6 +45,11 @@ def add_judge_options(command: argparse.ArgumentParser) -> None:
     add("--deadline", dest="deadline_s", type=float, default=120.0, metavar="S", help=deadline)
     outage = "seconds to wait during an outage of the judge (default: %(default)g)"
     add("--outage", dest="outage_s", type=float, default=60.0, metavar="S", help=outage)
+    add_engine_options(command)
+
+
+def add_engine_options(command: argparse.ArgumentParser) -> None:
+    """Of a model that vLLM serves in this process."""
     add = command.add_argument_group("vLLM").add_argument
     add("--device", choices=("auto", "cpu", "cuda"), default="auto", help="default: %(default)s")
     add("--dtype", choices=("auto", "float32", "bfloat16"), default="auto", help="default: %(default)s")

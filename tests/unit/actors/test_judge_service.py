@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-import actors.judge
+import actors.alone
 from actors.judge import JudgeServiceConfig, engine_spec, make_service
 from envs.services.judge.config import JudgeConfig
 from rlsys.config.engine import EngineConfig
@@ -35,7 +35,7 @@ def made(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
             found["spec"] = spec
             return "engine"
 
-    monkeypatch.setattr(actors.judge, "longest_context", lambda model: None)  # else the hub is asked for "m"
+    monkeypatch.setattr(actors.alone, "longest_context", lambda model: None)  # else the hub is asked for "m"
     monkeypatch.setattr(actors.judge, "Judge", Judge)
     monkeypatch.setattr(actors.judge, "EngineChat", Chat)
     monkeypatch.setattr(actors.judge, "Endpoint", lambda *given: given)
