@@ -177,6 +177,11 @@ BENCHES = (
             ),
         ),
     ),
+    Bench(
+        "agents",
+        ("--episodes", "100"),
+        (Figure("ms of a core that an agent's episode takes here", _last("own, ms each")),),
+    ),
     Bench("score", ("--lines", "500"), (Figure("seconds to score 500 transcripts", _last("seconds")),)),
     Bench("plan", ("--read",), (Figure("a quickstart's second half, predicted", cell("quickstart", "by the first")),)),
     Bench("fuzz", ("--seconds", "5"), (Figure("ms of the slowest reader on 60,000 characters", cell("clean", "ms")),)),

@@ -15,6 +15,7 @@ import inspect
 import json
 import math
 import os
+import re
 import resource
 import select
 import signal
@@ -30,6 +31,7 @@ PAGE = os.sysconf("SC_PAGE_SIZE")
 WATCH_S = 0.25  # between two looks at what agents take
 TAIL = 4096  # bytes of what an agent has written last
 MOST_RETURNED = 1 << 15  # bytes of JSON
+PIDS_SINCE, PIDS_LEAST = (6, 14), 301  # the kernel that has it, and the smallest limit that it takes
 RETURNED = 3  # the descriptor of an agent for its result
 
 libc = ctypes.CDLL(None, use_errno=True)
@@ -165,6 +167,7 @@ def enter_namespace(job: dict[str, Any]) -> None:
                 file.write(text)
     pass_on_end(os.fork())
     if alone:
+        limit_pids(job["processes"])
         pass_on_end(os.fork())  # the kernel spares the first one the signals that end others
     with open("/proc/self/statm", encoding="ascii") as statm:
         most = int(statm.read().split()[5]) * PAGE + (2 * job["memory_mb"] << 20)
@@ -173,6 +176,15 @@ def enter_namespace(job: dict[str, Any]) -> None:
     if alone:  # else those of all its user's processes would be counted
         most = job["processes"] + 1
         resource.setrlimit(resource.RLIMIT_NPROC, (most, most))
+
+
+def limit_pids(processes: int) -> None:
+    """Of this namespace. The limit of a user's processes does not bind root; this one does, where the kernel has one
+    for each namespace: an older one would set the machine's."""
+    release = re.match(r"(\d+)\.(\d+)", os.uname().release)
+    if release is not None and tuple(map(int, release.groups())) >= PIDS_SINCE:
+        with suppress(OSError), open("/proc/sys/kernel/pid_max", "w", encoding="ascii") as file:
+            file.write(str(PIDS_LEAST + processes))
 
 
 def unshare() -> None:

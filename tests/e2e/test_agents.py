@@ -1,6 +1,7 @@
 """Agents that somebody else wrote, as real processes over the real SDK: every token is kept, and no harm leaves one."""
 
 import asyncio
+import re
 import sys
 from collections.abc import Iterator
 from dataclasses import replace
@@ -14,6 +15,7 @@ from actors.renderer import ChatRenderer
 from envs.protocols.families.tagged import HERMES
 from envs.rewards.agent import AgentReward, AgentRewardConfig
 from envs.worlds.agent import AgentConfig, AgentWorld
+from launch.cli import run
 from rlsys.errors import BadInput
 from rlsys.rollout import RolloutPlan
 from rlsys.samples import sample_trajectory
@@ -205,6 +207,20 @@ def test_an_agent_that_cannot_be_played_is_bad_input(
             playing.check()
         finally:
             playing.close()
+
+
+def test_the_page_on_own_agents_is_played(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    page, folder = Path("docs/tutorials/own-agent.md").read_text(), Path("docs/environments")
+    for file in (folder / "own_agent.py", folder / "own_agent.yaml"):
+        assert any(block in file.read_text() for block in re.findall(r"(?s)```(?:python|yaml)\n(.*?)```", page))
+    made.jsonl(tmp_path / "tasks.jsonl", [{"question": f"{n} + 1?", "answer": f"{n + 1}.0"} for n in range(30)])
+    (tmp_path / "said.txt").write_text("<math_exp>2 + 1</math_exp>\n<answer>3.0</answer>\n")
+    argv = ["play", str(folder / "own_agent.yaml"), f"env.data={tmp_path / 'tasks.jsonl'}", "--split", "all"]
+    tasks = AgentWorld(AgentConfig(agent="cat", data=str(tmp_path / "tasks.jsonl"))).tasks("all")
+    task = next(task.task_id for task in tasks if task.question == "2 + 1?")
+    assert run([*argv, "--task", task, "--answers", str(tmp_path / "said.txt")]) == 0
+    output = capsys.readouterr().out
+    assert "2 + 1 -> 3.0" in output and "returned 1 = 1" in output
 
 
 def test_a_keeper_that_was_killed_costs_the_episodes_that_it_played(playing: Playing) -> None:

@@ -19,8 +19,8 @@ BUDGET = {
     "actors": 5_950,
     "learners": 5_550,
     "launch": 38_230,
-    "benchmarks": 8_250,
-    "tests": 82_660,
+    "benchmarks": 8_390,
+    "tests": 82_840,
 }
 
 
