@@ -69,8 +69,7 @@ def make_chat_app(answering: Answering) -> Starlette:
     async def answer(request: Request, key: str) -> Response:
         asked = read_request(await _read_json(request), overrides=answering.overrides)
         number = f"chatcmpl-{secrets.token_hex(12)}"
-        overridden = ", ".join(sorted(asked.sampling)) if answering.overrides else ""
-        headers = {OVERRIDES: overridden} if overridden else {}
+        headers = {OVERRIDES: ", ".join(asked.overridden)} if asked.overridden else {}
         if asked.stream:
             answers = asyncio.ensure_future(answering.answer(key, asked))
             stream = _stream(answers, asked, number, answering.model)

@@ -30,6 +30,7 @@ SAMPLING: Mapping[str, tuple[float, float]] = {  # the least and the most
     "top_p": (1e-9, 1.0),
     "seed": (-math.inf, math.inf),
 }
+REQUIRED = "required"
 FURTHER = frozenset(("top_k", "min_p"))  # that only a run overrides
 HARMLESS = frozenset(
     ("model", "user", "metadata", "store", "service_tier", "prompt_cache_key", "safety_identifier", "top_logprobs")
@@ -66,6 +67,7 @@ class ChatRequest:
     stream: bool = False
     usage: bool = False  # at the end of a stream
     sampling: Mapping[str, float] = field(default_factory=dict)  # what is asked for of SAMPLING
+    overridden: tuple[str, ...] = ()  # what has no effect, since a run samples in its own way
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,7 +105,7 @@ def read_request(body: Any, *, overrides: bool) -> ChatRequest:
         raise Refused(400, "messages have to end with one that is not the assistant's")
     settings = TurnSettings(
         stop=_stops(body.get("stop")),
-        offer=_offer(body),
+        offer=_offer(body, forced=overrides),
         max_tokens=_count(body, "max_completion_tokens", "max_tokens"),
         reports=True,
         logprobs=body.get("logprobs") is True,
@@ -113,14 +115,16 @@ def read_request(body: Any, *, overrides: bool) -> ChatRequest:
     choices = _count(body, "n") or 1
     if choices > MOST_CHOICES:
         raise Refused(400, f"'n' is {choices}: expected at most {MOST_CHOICES}")
-    options = body.get("stream_options")
+    options, sampling = body.get("stream_options"), _sampling(body)
+    forced = ["tool_choice"] if body.get("tool_choice") == REQUIRED else []
     return ChatRequest(
         messages=_named(messages),
         settings=settings,
         choices=choices,
         stream=body.get("stream") is True,
         usage=isinstance(options, dict) and options.get("include_usage") is True,
-        sampling=_sampling(body),
+        sampling=sampling,
+        overridden=tuple(sorted([*sampling, *forced])) if overrides else (),
     )
 
 
@@ -186,9 +190,10 @@ def _count(body: Mapping[str, Any], *keys: str) -> int | None:
     return None
 
 
-def _offer(body: Mapping[str, Any]) -> ToolOffer | None:
+def _offer(body: Mapping[str, Any], *, forced: bool) -> ToolOffer | None:
+    """forced: a call that is required is left to the policy."""
     tools, choice = body.get("tools"), body.get("tool_choice")
-    if choice not in (None, "auto", "none"):
+    if choice not in (None, "auto", "none", *([REQUIRED] if forced else [])):
         raise Refused(400, "'tool_choice' may be auto or none here: a call that is forced is not the policy's own")
     if not tools or choice == "none":
         return None

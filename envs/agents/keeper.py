@@ -123,7 +123,12 @@ def start(job: dict[str, Any], function: Any) -> Running:
     for fd in (said, returned):
         os.set_blocking(fd, False)
     parent = os.getpid()
-    pid = os.fork()
+    try:
+        pid = os.fork()
+    except OSError:
+        for fd in (said, said_end, returned, returned_end):
+            os.close(fd)
+        raise
     if pid:
         os.close(said_end)
         os.close(returned_end)
@@ -173,6 +178,7 @@ def enter_namespace(job: dict[str, Any]) -> None:
         most = int(statm.read().split()[5]) * PAGE + (2 * job["memory_mb"] << 20)
     resource.setrlimit(resource.RLIMIT_DATA, (most, most))  # of each process; `watch` sees what they hold together
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    resource.setrlimit(resource.RLIMIT_NOFILE, (job["files"], resource.getrlimit(resource.RLIMIT_NOFILE)[1]))
     if alone:  # else those of all its user's processes would be counted
         most = job["processes"] + 1
         resource.setrlimit(resource.RLIMIT_NPROC, (most, most))
@@ -272,7 +278,8 @@ def warm_up() -> None:
             _ = getattr(sdk, name)(base_url="http://127.0.0.1:9", api_key="none").chat.completions
 
 
-def serve(settings: dict[str, Any], requests: int, answers: int) -> None:
+def serve(settings: dict[str, Any], files: int, requests: int, answers: int) -> None:
+    """files: how many an agent may have open."""
     function = None
     if settings["function"]:
         sys.path[:] = settings["path"]
@@ -298,7 +305,7 @@ def serve(settings: dict[str, Any], requests: int, answers: int) -> None:
                     return
                 *lines, text = (text + piece).split(b"\n")
                 for line in lines:
-                    take({**json.loads(line), "alone": alone}, function, running, fds, poll)
+                    take({**json.loads(line), "alone": alone, "files": files}, function, running, fds, poll, answers)
             elif fd in running:
                 agent = running.pop(fd)
                 for part in (fd, agent.said, agent.returned):
@@ -313,13 +320,23 @@ def serve(settings: dict[str, Any], requests: int, answers: int) -> None:
             watched = time.monotonic()
 
 
-def take(job: dict[str, Any], function: Any, running: dict[int, Running], fds: dict[int, Running], poll: Any) -> None:
+def take(
+    job: dict[str, Any], function: Any, running: dict[int, Running], fds: dict[int, Running], poll: Any, answers: int
+) -> None:
     if "kill" in job:
         for agent in running.values():
             if agent.job["id"] == job["kill"]:
                 agent.kill("ended")
         return
-    agent = start(job, function)
+    try:
+        agent = start(job, function)
+    except OSError as error:  # the machine has no process, memory or descriptor left
+        why = f"it cannot be started: {error.strerror}"
+        tell(
+            answers,
+            {"id": job["id"], "code": None, "signal": 0, "why": why, "output": "", "returned": "", "lost": True},
+        )
+        return
     running[agent.pidfd] = agent
     poll.register(agent.pidfd, select.POLLIN)
     for fd in (agent.said, agent.returned):
@@ -339,7 +356,9 @@ def main() -> None:
     os.set_inheritable(answers, False)
     os.dup2(os.open("/dev/null", os.O_RDWR), 0)
     os.dup2(2, 1)  # what an import prints
-    serve(json.loads(sys.argv[1]), requests, answers)
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))  # three for each agent
+    serve(json.loads(sys.argv[1]), soft, requests, answers)
 
 
 if __name__ == "__main__":

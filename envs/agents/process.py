@@ -36,7 +36,7 @@ class AgentExit:
     why: str  # we have ended it, or lost it
     returned: Any  # NOTHING: what it returned, or the last line that it printed, is no JSON
     output: str  # what it has written last
-    lost: bool = False  # with its keeper
+    lost: bool = False  # with its keeper, or for want of one
 
     @property
     def last_line(self) -> str:
@@ -153,5 +153,10 @@ def _exit_of(line: Mapping[str, Any]) -> AgentExit:
     with suppress(ValueError, RecursionError):
         returned = json.loads(lines[-1]) if lines else NOTHING
     return AgentExit(
-        code=line["code"], signal=line["signal"], why=line["why"], returned=returned, output=str(line["output"])
+        code=line["code"],
+        signal=line["signal"],
+        why=line["why"],
+        returned=returned,
+        output=str(line["output"]),
+        lost=line.get("lost", False),
     )

@@ -139,7 +139,7 @@ class AgentEnv:
     def _answer(self, text: str, calls: tuple[ToolCall, ...], sampled: Sampled) -> None:
         asked, self._current = self._current, None
         assert asked is not None
-        self._overridden += bool(asked.request.sampling)
+        self._overridden += bool(asked.request.overridden)
         numbered = []
         for call in calls:
             numbered.append(replace(call, call_id=f"{self._ids:09d}"))  # as every chat template takes it

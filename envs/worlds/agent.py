@@ -90,13 +90,14 @@ class AgentWorld(World):
         return await AgentEnv(session, self._keeper, process, idle_s=self._config.idle_s, forget=forget).begin()
 
     async def check(self) -> None:
-        """Play the agent on a task until it asks."""
+        """Play the agent on a task until it asks. Nothing of that is left: a driver checks, and plays nothing."""
         task = next(iter((*self.tasks("train")[:1], *self.tasks("held_out")[:1])))
         try:
-            env = await self._begin(task)
+            await self._begin(task)
         except ToolFailed as error:
-            raise BadInput(f"{error.failure.detail}", key="env.agent", found=self._config.agent) from error
-        await env.close()
+            raise BadInput(error.failure.detail, key="env.agent", found=self._config.agent) from error
+        finally:
+            await self.close()
 
     async def close(self) -> None:
         await self._keeper.close()

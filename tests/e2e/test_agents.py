@@ -1,60 +1,32 @@
 """Agents that somebody else wrote, as real processes over the real SDK: every token is kept, and no harm leaves one."""
 
-import asyncio
 import re
 import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import psutil
 import pytest
 
 from actors.renderer import ChatRenderer
 from envs.protocols.families.tagged import HERMES
-from envs.rewards.agent import AgentReward, AgentRewardConfig
 from envs.worlds.agent import AgentConfig, AgentWorld
 from launch.cli import run
 from rlsys.errors import BadInput
-from rlsys.rollout import RolloutPlan
 from rlsys.samples import sample_trajectory
-from rlsys.types import EpisodeEnd, Failure, FailureKind, Message, Reward, Task, ToolCall, Trajectory, Transcript
+from rlsys.types import EpisodeEnd, Failure, FailureKind, Message, Reward, ToolCall
 from tests.makers import made
-from tests.makers.played import episode, tokenizer_in
+from tests.makers.agents import PLAN, Playing
+from tests.makers.played import tokenizer_in
 
 CALL = HERMES.write("Let me add.", (ToolCall(name="add", arguments={"a": 2, "b": 3}),))
 TEXTS = ["main? q 2 + 3? add It is 5. helper: so? again Let me add. One. Two! Three. Four. Five.", CALL]
-PLAN = made.plan(max_turn_tokens=200, max_context=2000)
 
 
 @pytest.fixture(scope="module")
 def renderer(tmp_path_factory: pytest.TempPathFactory) -> ChatRenderer:
     return ChatRenderer(str(tokenizer_in(tmp_path_factory.mktemp("model"), TEXTS, HERMES.tags)))
-
-
-class Playing:
-    """One world, and the loop that it lives in."""
-
-    def __init__(self, folder: Path, renderer: ChatRenderer, **keys: Any) -> None:
-        rows = made.jsonl(folder / "tasks.jsonl", [{"question": f"q{n}?", "answer": "5"} for n in range(20)])
-        self._renderer, self._runner = renderer, asyncio.Runner()
-        keys = {"agent": "tests.fakes.agents.play", "idle_s": 30, "max_turns": 6, "memory_mb": 600, **keys}
-        self.world = AgentWorld(AgentConfig(data=rows, **keys))
-
-    def play(self, name: str, *texts: str, plan: RolloutPlan = PLAN) -> Trajectory:
-        async def score(transcript: Transcript) -> Reward:
-            return AgentReward(AgentRewardConfig())(transcript)
-
-        task = Task(task_id=name, question=name, record={"row": 1})
-        return self._runner.run(episode(self.world, task, texts, self._renderer, score=score, plan=plan))
-
-    def check(self) -> None:
-        self._runner.run(self.world.check())
-
-    def close(self) -> None:
-        self._runner.run(self.world.close())
-        self._runner.close()
 
 
 @pytest.fixture(scope="module")

@@ -94,7 +94,7 @@ def refused(task: Any, base_url: str, api_key: str) -> list[Any]:
     for options in (
         {"logit_bias": {"5": 1}},
         {"response_format": {"type": "json_object"}},
-        {"tool_choice": "required", "tools": TOOLS},
+        {"tool_choice": {"type": "function", "function": {"name": "add"}}, "tools": TOOLS},
         {"presence_penalty": 1.0},
         {"n": 100},
     ):

@@ -85,6 +85,11 @@ def test_what_says_nothing_is_taken() -> None:
     plain = {"frequency_penalty": 0, "logit_bias": {}, "response_format": {"type": "text"}, "tools": [], "n": None}
     request = read_request({"messages": [USER], **plain, "seed": 5, "min_p": 0.1}, overrides=True)
     assert (request.choices, request.settings.offer, request.sampling) == (1, None, {"seed": 5, "min_p": 0.1})
+    assert request.overridden == ("min_p", "seed")
+    required = read_request({"messages": [USER], "tools": [TOOL], "tool_choice": "required"}, overrides=True)
+    assert required.overridden == ("tool_choice",) and required.settings.offer is not None
+    with pytest.raises(Refused, match="tool_choice"):
+        read_request({"messages": [USER], "tools": [TOOL], "tool_choice": "required"}, overrides=False)
     with pytest.raises(Refused, match="min_p"):
         read_request({"messages": [USER], "min_p": 0.1}, overrides=False)
 
