@@ -329,6 +329,16 @@ def check_device(config: ClusterConfig) -> None:
         )
 
 
+def check_names(folder: Path) -> None:
+    """Of the files in the working folder, where Ray's workers look for modules first. Raises BadInput for a `cmd.py`:
+    what hides a module of Python's own lets no worker start, and says so nowhere."""
+    modules = (path for path in folder.iterdir() if path.suffix == ".py" or (path / "__init__.py").is_file())
+    for path in sorted(path for path in modules if path.stem in sys.stdlib_module_names):
+        raise BadInput(
+            f"hides Python's own module {path.stem!r} from every worker process", where=path, expected="another name"
+        )
+
+
 def check(recipe: RecipeConfig, *, learner: bool) -> None:
     check_device(recipe.cluster)
     check_model(recipe.model.path, learner=learner)
@@ -337,5 +347,7 @@ def check(recipe: RecipeConfig, *, learner: bool) -> None:
         models.check_partition(recipe, recipe.model.path)
         models.check_window(recipe, recipe.model.path, learner=True)
     check_port(recipe.cluster.dashboard_port)
+    if is_local(recipe.cluster):
+        check_names(Path.cwd())
     if is_local(recipe.cluster) and recipe.cluster.device != "cuda" and not local_gpus():
         check_memory(memory_plan(recipe, learner=learner)[1])

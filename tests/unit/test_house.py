@@ -18,7 +18,7 @@ BUDGET = {
     "envs": 26_300,
     "actors": 5_950,
     "learners": 5_550,
-    "launch": 38_230,
+    "launch": 38_240,
     "benchmarks": 8_390,
     "tests": 82_960,
 }

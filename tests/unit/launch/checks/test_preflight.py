@@ -13,6 +13,7 @@ from rlsys.config.cluster import ClusterConfig
 from rlsys.config.evaluation import EvalSet
 from rlsys.config.model import LoraConfig, ModelConfig
 from rlsys.config.recipe import RecipeConfig
+from rlsys.errors import BadInput
 from rlsys.system.device import DEVICES
 from tests.refused import refused
 
@@ -104,3 +105,12 @@ def test_the_driver_holds_one_group_and_the_texts_of_an_evaluation(monkeypatch: 
     sets = {"a": EvalSet(), "b": EvalSet(tasks=100, samples=1, greedy=False, max_response_tokens=1_000)}
     more = replace(plan, eval=replace(plan.eval, sets=sets))
     assert preflight.episodes_mb(more) == (40 * 16 * 32_768 + 5 * (500 * 17 * 32_768 + 100 * 1_000)) // 2**20
+
+
+def test_a_file_that_hides_a_module_of_pythons_own_is_named(tmp_path: Path) -> None:
+    (tmp_path / "agent.py").touch()
+    (tmp_path / "random").mkdir()  # no package
+    preflight.check_names(tmp_path)
+    (tmp_path / "cmd.py").touch()
+    with pytest.raises(BadInput, match=r"cmd.py: hides Python's own module 'cmd'.*another name"):
+        preflight.check_names(tmp_path)
