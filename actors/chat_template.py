@@ -29,7 +29,7 @@ class ChatTemplate:
         self._argument_texts = False  # whether the template takes the arguments of calls as JSON texts
         self._own_family: Family | None = None
         self._looked_for_family = False
-        self._checked: set[ToolOffer] = set()
+        self._checked: LRUCache[ToolOffer, bool] = LRUCache(100)  # an agent may offer others with every request
         self._left_out: LRUCache[object, str] = LRUCache(1000)  # the role that the template does not show, by all roles
 
     def render(self, messages: Sequence[Message], *, open_turn: bool, offer: ToolOffer | None = None) -> str:
@@ -135,7 +135,7 @@ class ChatTemplate:
                 raise
             except Exception as error:  # of a schema that it does not expect
                 raise BadInput(f"the chat template does not take its tools ({describe_exception(error)})") from error
-        self._checked.add(offer)
+        self._checked[offer] = True
 
     def read_calls(self, text: str, offer: ToolOffer) -> tuple[ToolCall, ...]:
         """The calls in a message that was sampled, in their order."""

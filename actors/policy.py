@@ -26,7 +26,8 @@ from envs.agents.chat import ChatAnswer, ChatRequest, Refused, answer_of, histor
 from envs.services.http import HttpService
 from rlsys.deadlines import start_s
 from rlsys.errors import BadInput
-from rlsys.rollout import TurnRequest, report_of
+from rlsys.rendering import report_of
+from rlsys.rollout import TurnRequest
 from rlsys.types import Completion, Ints, Message, TurnStop
 
 ENTRY_BYTES = 2000  # of one without its tokens and texts
@@ -78,7 +79,7 @@ class PolicyChat:
         """Its tokens, and the messages that they are: behind those that were sampled where the history was answered
         here, as an episode goes on. What a stop string has ended lacks it in the history."""
         offer, (history, replies) = request.settings.offer, split_history(request.messages)
-        said = self._said.get((history_key(history), offer))
+        said = self._said.get(history_key(history, offer))
         try:
             if said is None:
                 return np.asarray(self._renderer.prompt_ids(request.messages, offer), np.int32), request.messages
@@ -111,7 +112,7 @@ class PolicyChat:
         sampled = report_of(completion, len(ids), self._renderer if settings.logprobs else None)
         answer = answer_of(completion.text, numbered, settings, sampled)
         said = Said(ids, completion, (*messages, Message(role="assistant", content=completion.text)))
-        self._said[history_key((*request.messages, answer.message)), offer] = said
+        self._said[history_key((*request.messages, answer.message), offer)] = said
         return answer
 
 

@@ -7,6 +7,7 @@ a new training sample begins there: what was sampled is trained as it was sample
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -71,7 +72,7 @@ class ChatRenderer:
         self.encode, self.decode, self.text_ids = self.text.encode, self.text.decode, self.text.text_ids
         self.marks, self.read_calls = self.text.marks, self.chat.read_calls
         self.ends = read_ends(model_path, self.tokenizer.eos_token_id)
-        self.deltas: LRUCache[tuple[tuple[Message, ...], ToolOffer | None], Ints] = LRUCache(CACHED_BYTES, _bytes_of)
+        self.deltas: LRUCache[tuple[tuple[Message, ...], bytes], Ints] = LRUCache(CACHED_BYTES, _bytes_of)
 
     def usable(self) -> ChatRenderer:
         """Itself. Raises BadInput where its chat template cannot be used with its arguments."""
@@ -168,7 +169,7 @@ class ChatRenderer:
 
     def _delta(self, replies: tuple[Message, ...], offer: ToolOffer | None) -> Ints:
         """The tokens between two completions: the end of the model's turn, the replies, the next turn's opening."""
-        key = (replies, offer)
+        key = (replies, b"" if offer is None else hashlib.sha256(repr(offer).encode(errors="replace")).digest())
         delta = self.deltas.get(key)
         if delta is None:
             full_text, marks = self._render_marked([ASKED, Message(role="assistant", content=MARK), *replies], offer)

@@ -12,7 +12,7 @@ import pickle
 import signal
 import socket
 import sys
-from collections.abc import Coroutine, Mapping, Sequence
+from collections.abc import Awaitable, Coroutine, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -114,9 +114,15 @@ class EnvServer:
 
     async def end(self, group: int) -> None:
         """The caller no longer needs this group's episodes."""
-        for env in [self._envs.pop(key) for key in list(self._envs) if key[0] == group]:
-            if (close := getattr(env, "close", None)) is not None:
-                await close()
+        for _, episode in [key for key in self._envs if key[0] == group]:
+            await self.leave(group, episode)
+
+    async def leave(self, group: int, episode: int) -> None:
+        """The caller no longer needs this episode: what it holds is let go of."""
+        env = self._envs.pop((group, episode), None)
+        with suppress(Exception):
+            if (close := getattr(env, "close", None)) is not None and isinstance(closing := close(), Awaitable):
+                await closing
 
     async def tool_stats(self) -> Mapping[str, ToolStats]:
         """Of every world made here, worlds of different stages added up."""

@@ -261,6 +261,10 @@ class RemoteEnv:
         step: Step = await self._process.ask(self._group, "step", self._episode, text, kwargs)
         return step
 
+    async def close(self) -> None:
+        """Of an attempt that broke, before its group is over."""
+        await self._process.ask(self._group, "leave", self._episode)
+
     async def final_state(self) -> Mapping[str, Any] | None:
         state: Mapping[str, Any] | None = await self._process.ask(self._group, "state", self._episode)
         return state

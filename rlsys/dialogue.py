@@ -80,8 +80,9 @@ class Dialogue:
         return tuple(message for part in parts[::-1] for message in part)
 
     def lay_out(self) -> tuple[tuple[Turn, ...], tuple[Message, ...], int]:
-        """(turns, messages, how many of these are the prompt) branch by branch, the one that was used last at the end:
-        a sample's turns stand together, and the last message is the last one that was said.
+        """(turns, messages, how many of these are the prompt). The prompt is what was heard first. Then branch by
+        branch, the one that was used last at the end: a sample's turns stand together, and the last message is the last
+        one that was said.
 
         A message of the assistant's that was not sampled is the world's where it does not belong to the prompt.
         """
@@ -89,19 +90,17 @@ class Dialogue:
         for at, branch in enumerate(self._branches):
             lines[branch] = [*lines.pop(branch, []), at]
         after, heard = self._next
-        if heard:
+        if heard and self.turns:
             unanswered = self._branches[after] if after is not None else len(self._tips)
             lines[unanswered] = lines.pop(unanswered, [])  # to the end
-        messages: list[Message] = []
-        num_prompt = 0
-        for line in lines.values():
-            for at in line:
-                messages += map(_not_sampled, self._heard[at]) if messages else self._heard[at]
-                num_prompt = num_prompt or len(messages)
-                messages.append(Message(role="assistant", content=self.turns[at].completion.text))
-        messages += map(_not_sampled, heard) if messages else heard
-        num_prompt = num_prompt or len(messages)
-        return tuple(self.turns[at] for line in lines.values() for at in line), tuple(messages), num_prompt
+        order = [at for line in lines.values() for at in line]
+        prompt = self._heard[0] if order else heard
+        messages = list(prompt)
+        for at in order:
+            messages += map(_not_sampled, self._heard[at] if at else ())
+            messages.append(Message(role="assistant", content=self.turns[at].completion.text))
+        messages += map(_not_sampled, heard if order else ())
+        return tuple(self.turns[at] for at in order), tuple(messages), len(prompt)
 
 
 def _not_sampled(message: Message) -> Message:

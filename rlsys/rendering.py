@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from rlsys.types import Completion, Ints, Message, ToolCall, ToolOffer
+from rlsys.types import Completion, Ints, Message, Sampled, ToolCall, ToolOffer
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,3 +40,11 @@ class Renderer(Protocol):
     def read_calls(self, text: str, offer: ToolOffer) -> tuple[ToolCall, ...]:
         """The calls in a message that was sampled, in their order. Raises nothing, whatever the text."""
         ...
+
+
+def report_of(completion: Completion, num_context: int, renderer: Renderer | None) -> Sampled:
+    """renderer: where each token is wanted as a text."""
+    ids = completion.token_ids.tolist()
+    texts = [] if renderer is None else [renderer.decode([token]) for token in ids]
+    tokens = tuple(zip(texts, completion.logprobs.tolist(), strict=False))
+    return Sampled(num_context=num_context, num_tokens=len(ids), stop=completion.stop, tokens=tokens)

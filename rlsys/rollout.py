@@ -6,11 +6,12 @@ Knows neither Ray nor vLLM: tokens come from the player's `generate`, ids of wha
 
 from __future__ import annotations
 
+import asyncio
 import math
 import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -22,7 +23,7 @@ from rlsys.broken import failure_of as failure_of
 from rlsys.clock import Clock, deadline, note_progress
 from rlsys.dialogue import Dialogue
 from rlsys.finite import require_finite
-from rlsys.rendering import Continuation, Renderer
+from rlsys.rendering import Continuation, Renderer, report_of
 from rlsys.seeds import derive
 from rlsys.state import final_state
 from rlsys.summaries import REPEATED, REPLIES
@@ -34,7 +35,6 @@ from rlsys.types import (
     Ints,
     Message,
     Reward,
-    Sampled,
     Step,
     Task,
     Timings,
@@ -46,6 +46,7 @@ from rlsys.types import (
     TurnStop,
 )
 
+LEAVE_S = 10.0  # for an environment to let go of what it holds
 # Of a message that was cut off; an aborted one that the deadline did not abort is a failure.
 CUT = {TurnStop.LENGTH: EpisodeEnd.TOKEN_LIMIT, TurnStop.ABORT: EpisodeEnd.TIME_LIMIT}
 
@@ -160,6 +161,7 @@ class _Attempt:
     """One attempt at an episode, as far as it came."""
 
     dialogue: Dialogue
+    env: Any = None
     num_prompt: int = 0  # messages[:num_prompt] are the prompt
     messages: tuple[Message, ...] = ()
     turns: tuple[Turn, ...] = ()
@@ -189,6 +191,8 @@ async def run_episode(
         attempt = await _attempt(player, source, task, plan, max_turns, attempt_seed)
         generate_s, tool_s = generate_s + attempt.generate_s, tool_s + attempt.tool_s
         budget.ran_s += attempt.ran_s
+        if attempt.broken is not None:
+            await _leave(attempt.env)
         if attempt.broken is None or not budget.allows(attempt.broken):
             break
         discarded += sum(len(turn.completion.token_ids) for turn in attempt.turns)
@@ -228,7 +232,7 @@ async def _attempt(
         async with deadline(plan.timeout_s) as clock:
             with _data_boundary("environment"):
                 new_env = source.env(task)
-                env = await new_env if isinstance(new_env, Awaitable) else new_env
+                attempt.env = env = await new_env if isinstance(new_env, Awaitable) else new_env
                 dialogue.hear(env.first_messages(), after=None)
                 settings = settings_of(env)
             with _data_boundary("renderer"):
@@ -279,6 +283,15 @@ async def _attempt(
     attempt.ran_s = clock.ran_s
     note_progress()  # of one that ended before its first message, too
     return attempt
+
+
+async def _leave(env: Any) -> None:
+    """What an environment holds for an attempt that broke, such as a process, is not kept until its group is over."""
+    if (close := getattr(env, "close", None)) is not None:
+        with suppress(Exception):
+            async with asyncio.timeout(LEAVE_S):
+                closing = close()
+                await closing if isinstance(closing, Awaitable) else None
 
 
 def _prompt_too_long(task: Task, tokens: int, window: int) -> EpisodeBroken:
@@ -351,14 +364,6 @@ async def _step(attempt: _Attempt, env: Any, turns_left: int, renderer: Renderer
     if step.repeated:
         attempt.metrics[REPEATED] += 1
     return step
-
-
-def report_of(completion: Completion, num_context: int, renderer: Renderer | None) -> Sampled:
-    """renderer: where each token is wanted as a text."""
-    ids = completion.token_ids.tolist()
-    texts = [] if renderer is None else [renderer.decode([token]) for token in ids]
-    tokens = tuple(zip(texts, completion.logprobs.tolist(), strict=False))
-    return Sampled(num_context=num_context, num_tokens=len(ids), stop=completion.stop, tokens=tokens)
 
 
 async def score_transcript(source: EpisodeSource, transcript: Transcript, budget: Budget) -> Reward | EpisodeBroken:

@@ -5,13 +5,13 @@ from __future__ import annotations
 import asyncio
 import json
 import secrets
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Coroutine, Mapping
 from contextlib import suppress
 from typing import Any, Protocol
 
 from starlette.applications import Starlette
 from starlette.requests import ClientDisconnect, Request
-from starlette.responses import JSONResponse, Response, StreamingResponse
+from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
 
 from envs.agents.chat import ChatAnswer, ChatRequest, Refused, chunks_json, completion_json, read_request
@@ -56,7 +56,7 @@ def make_chat_app(answering: Answering) -> Starlette:
     async def models(request: Request) -> Response:
         admit(request)
         model = {"id": answering.model, "object": "model", "created": 0, "owned_by": "rlsys"}
-        return JSONResponse({"object": "list", "data": [model]})
+        return _json({"object": "list", "data": [model]})
 
     async def complete(request: Request) -> Response:
         key = admit(request)
@@ -74,11 +74,11 @@ def make_chat_app(answering: Answering) -> Starlette:
             answers = asyncio.ensure_future(answering.answer(key, asked))
             stream = _stream(answers, asked, number, answering.model)
             return StreamingResponse(stream, media_type="text/event-stream", headers=headers)
-        answers_now = await answering.answer(key, asked)
-        return JSONResponse(completion_json(number, answering.model, answers_now), headers=headers)
+        answers_now = await _while_connected(request, answering.answer(key, asked))
+        return _json(completion_json(number, answering.model, answers_now), headers=headers)
 
     async def health(_: Request) -> Response:
-        return JSONResponse({"status": "unhealthy" if answering.failed else "ok"}, 503 if answering.failed else 200)
+        return _json({"status": "unhealthy" if answering.failed else "ok"}, 503 if answering.failed else 200)
 
     routes = [
         Route("/v1/chat/completions", complete, methods=["POST"]),
@@ -92,7 +92,25 @@ def make_chat_app(answering: Answering) -> Starlette:
 async def _refuse(_: Request, error: Exception) -> Response:
     assert isinstance(error, Refused)
     headers = {"retry-after": "1"} if error.status == 429 else {}
-    return JSONResponse(error.json(), error.status, headers)
+    return _json(error.json(), error.status, headers)
+
+
+def _json(content: Any, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
+    """In ASCII: half of a surrogate pair, which a client may have sent, has no other form."""
+    return Response(json.dumps(content).encode(), status, headers, media_type="application/json")
+
+
+async def _while_connected(request: Request, answers: Coroutine[Any, Any, list[ChatAnswer]]) -> list[ChatAnswer]:
+    """What a client that has gone no longer waits for is not sampled. Raises ClientDisconnect."""
+    answering, leaving = asyncio.ensure_future(answers), asyncio.ensure_future(request.receive())
+    try:
+        await asyncio.wait({answering, leaving}, return_when=asyncio.FIRST_COMPLETED)
+        if not answering.done():
+            raise ClientDisconnect
+        return await answering
+    finally:
+        for task in (answering, leaving):
+            task.cancel()
 
 
 async def _read_json(request: Request) -> Any:

@@ -173,8 +173,12 @@ def _named(messages: tuple[Message, ...]) -> tuple[Message, ...]:
 
 
 def _stops(value: Any) -> tuple[str, ...]:
-    stops = [value] if isinstance(value, str) else list(value or ())
-    if len(stops) > MOST_STOPS or not all(isinstance(stop, str) and stop for stop in stops):
+    stops = [value] if isinstance(value, str) else value or []
+    if (
+        not isinstance(stops, list)
+        or len(stops) > MOST_STOPS
+        or not all(isinstance(stop, str) and stop for stop in stops)
+    ):
         raise Refused(400, f"'stop' has to be a text, or at most {MOST_STOPS} of them")
     return tuple(stops)
 
@@ -201,8 +205,11 @@ def _offer(body: Mapping[str, Any], *, forced: bool) -> ToolOffer | None:
         raise Refused(400, "'tools' is no list")
     for tool in tools:
         function = tool.get("function") if isinstance(tool, dict) else None
+        parameters = function.get("parameters") if isinstance(function, dict) else 0
         if not isinstance(function, dict) or not isinstance(function.get("name"), str):
             raise Refused(400, "'tools' has to hold functions with a name")
+        if not isinstance(parameters, dict | None):
+            raise Refused(400, "'parameters' of a tool has to be a JSON schema")
     return ToolOffer(schemas=tuple(json.dumps(_schema(tool["function"]), ensure_ascii=False) for tool in tools))
 
 
@@ -218,10 +225,11 @@ def split_history(messages: Sequence[Message]) -> tuple[tuple[Message, ...], tup
     return tuple(messages[:at]), tuple(messages[at:])
 
 
-def history_key(messages: Sequence[Message]) -> bytes:
-    """What two histories have in common that say the same: white space around a text, and the order of a call's
-    arguments, are an agent's own."""
-    said = [
+def history_key(messages: Sequence[Message], offer: ToolOffer | None) -> bytes:
+    """What two histories have in common that say the same, with the same tools: white space around a text, and the
+    order of a call's arguments, are an agent's own."""
+    said: list[Any] = [offer and offer.schemas]
+    said += [
         [message.role, message.content.strip(), message.call_id]
         + [[call.name, call.call_id, dict(call.arguments)] for call in message.calls]
         for message in messages

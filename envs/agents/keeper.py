@@ -25,12 +25,13 @@ import traceback
 from contextlib import suppress
 from typing import Any, NoReturn
 
-CLONE_NEWUSER, CLONE_NEWPID = 0x10000000, 0x20000000
-PR_SET_PDEATHSIG = 1
+CLONE_NEWNS, CLONE_NEWUSER, CLONE_NEWPID = 0x00020000, 0x10000000, 0x20000000
+PR_SET_PDEATHSIG, PR_SET_DUMPABLE = 1, 4
 PAGE = os.sysconf("SC_PAGE_SIZE")
 WATCH_S = 0.25  # between two looks at what agents take
 TAIL = 4096  # bytes of what an agent has written last
 MOST_RETURNED = 1 << 15  # bytes of JSON
+NPROC_SINCE = (5, 14)  # the kernel that counts a user's processes for each namespace
 PIDS_SINCE, PIDS_LEAST = (6, 14), 301  # the kernel that has it, and the smallest limit that it takes
 RETURNED = 3  # the descriptor of an agent for its result
 
@@ -41,7 +42,9 @@ class Running:
     """An agent, seen from outside: `pid` is the process that waits for it."""
 
     def __init__(self, job: dict[str, Any], pid: int, said: int, returned: int) -> None:
-        self.job, self.pid, self.why = job, pid, ""
+        # Nothing that another agent, which is a fork of this process, should not find: its task, its key.
+        self.job = {name: job[name] for name in ("id", "alone", "processes", "memory_mb")}
+        self.pid, self.why = pid, ""
         self.pidfd = os.pidfd_open(pid)
         self.texts = {said: b"", returned: b""}
         self.said, self.returned = said, returned
@@ -98,11 +101,13 @@ def descendants(pid: int, most: float = math.inf) -> list[int]:
 
 
 def resident_mb(pid: int) -> float:
-    """Without pages of files, and those that it shares with the keeper count."""
-    with suppress(OSError, ValueError), open(f"/proc/{pid}/statm", encoding="ascii") as file:
-        _, resident, shared = map(int, file.read().split()[:3])
-        return max(0, resident - shared) * PAGE / 2**20
-    return 0.0
+    """Without pages of files; those that it shares with the keeper count."""
+    total = 0
+    with suppress(OSError), open(f"/proc/{pid}/status", encoding="utf-8", errors="replace") as file:
+        for line in file:
+            if line.startswith(("RssAnon:", "RssShmem:")):
+                total += int(line.split()[1])
+    return total / 1024
 
 
 def watch(running: dict[int, Running], born_mb: float) -> None:
@@ -137,6 +142,7 @@ def start(job: dict[str, Any], function: Any) -> Running:
         die_with(parent)
         os.setsid()
         come_first(0)
+        job.pop("behind").clear()  # jobs of other agents, with their keys
         signal.signal(signal.SIGINT, signal.SIG_DFL)
         os.dup2(said_end, 1)
         os.dup2(said_end, 2)
@@ -164,22 +170,21 @@ def die_with(parent: int) -> None:
 def enter_namespace(job: dict[str, Any]) -> None:
     """The rest runs in a child of the first process of a new namespace, with which all that is in it ends. This process
     waits for that one, and that one for the agent; each passes on how it ended."""
-    user, group, alone = os.getuid(), os.getgid(), job["alone"]
+    alone = job["alone"]
     if alone:
         unshare()
-        for name, text in (("setgroups", "deny"), ("uid_map", f"{user} {user} 1"), ("gid_map", f"{group} {group} 1")):
-            with open(f"/proc/self/{name}", "w", encoding="ascii") as file:
-                file.write(text)
     pass_on_end(os.fork())
     if alone:
         limit_pids(job["processes"])
+        if libc.unshare(CLONE_NEWNS) == 0:  # and with numbers of processes that are its own, where that is allowed
+            libc.mount(b"proc", b"/proc", b"proc", 0, None)
         pass_on_end(os.fork())  # the kernel spares the first one the signals that end others
     with open("/proc/self/statm", encoding="ascii") as statm:
         most = int(statm.read().split()[5]) * PAGE + (2 * job["memory_mb"] << 20)
     resource.setrlimit(resource.RLIMIT_DATA, (most, most))  # of each process; `watch` sees what they hold together
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     resource.setrlimit(resource.RLIMIT_NOFILE, (job["files"], resource.getrlimit(resource.RLIMIT_NOFILE)[1]))
-    if alone:  # else those of all its user's processes would be counted
+    if alone and kernel() >= NPROC_SINCE:  # else those of all its user's processes would be counted
         most = job["processes"] + 1
         resource.setrlimit(resource.RLIMIT_NPROC, (most, most))
 
@@ -187,23 +192,33 @@ def enter_namespace(job: dict[str, Any]) -> None:
 def limit_pids(processes: int) -> None:
     """Of this namespace. The limit of a user's processes does not bind root; this one does, where the kernel has one
     for each namespace: an older one would set the machine's."""
-    release = re.match(r"(\d+)\.(\d+)", os.uname().release)
-    if release is not None and tuple(map(int, release.groups())) >= PIDS_SINCE:
+    if kernel() >= PIDS_SINCE:
         with suppress(OSError), open("/proc/sys/kernel/pid_max", "w", encoding="ascii") as file:
             file.write(str(PIDS_LEAST + processes))
 
 
+def kernel() -> tuple[int, ...]:
+    release = re.match(r"(\d+)\.(\d+)", os.uname().release)
+    return tuple(map(int, release.groups())) if release is not None else (0, 0)
+
+
 def unshare() -> None:
+    user, group = os.getuid(), os.getgid()
     if libc.unshare(CLONE_NEWUSER | CLONE_NEWPID) != 0:
         raise OSError(ctypes.get_errno(), "no namespaces")
+    for name, text in (("setgroups", "deny"), ("uid_map", f"{user} {user} 1"), ("gid_map", f"{group} {group} 1")):
+        with open(f"/proc/self/{name}", "w", encoding="ascii") as file:
+            file.write(text)
 
 
 def can_unshare() -> bool:
+    """Some systems let it be done and refuse what follows."""
     child = os.fork()
     if not child:
         with suppress(OSError):
             unshare()
-            os._exit(0)
+            inside = os.fork()
+            os._exit(0 if not inside else os.waitstatus_to_exitcode(os.waitpid(inside, 0)[1]))
         os._exit(1)
     return os.waitpid(child, 0)[1] == 0
 
@@ -221,6 +236,7 @@ def pass_on_end(child: int) -> None:
     if not child:
         libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
         return
+    libc.prctl(PR_SET_DUMPABLE, 0)  # the agent is of the same user, and could write into it
     while True:
         pid, status = os.wait()
         if pid == child:
@@ -291,8 +307,9 @@ def serve(settings: dict[str, Any], files: int, requests: int, answers: int) -> 
     alone = can_unshare()
     if os.getuid() == 0:
         come_first(-10)
-    tell(answers, {"ready": True})
-    born_mb, text, watched = resident_mb(os.getpid()), b"", 0.0
+    os.close(os.pidfd_open(os.getpid()))  # a kernel without it says so now
+    tell(answers, {"ready": True, "alone": alone})
+    born_mb, text, watched = resident_mb(os.getpid()), bytearray(), 0.0
     running: dict[int, Running] = {}  # by the descriptor of its end
     fds: dict[int, Running] = {}
     poll = select.poll()
@@ -300,12 +317,15 @@ def serve(settings: dict[str, Any], files: int, requests: int, answers: int) -> 
     while True:
         for fd, _ in poll.poll(WATCH_S * 1000 if running else None):
             if fd == requests:
-                piece = os.read(requests, 1 << 16)
-                if not piece:
+                before = len(text)
+                text += os.read(requests, 1 << 16)
+                if len(text) == before:
                     return
-                *lines, text = (text + piece).split(b"\n")
-                for line in lines:
-                    take({**json.loads(line), "alone": alone, "files": files}, function, running, fds, poll, answers)
+                while (end := text.find(b"\n")) >= 0:
+                    job = {**json.loads(text[:end]), "alone": alone, "files": files, "behind": text}
+                    del text[: end + 1]
+                    take(job, function, running, fds, poll, answers)
+                    job.clear()
             elif fd in running:
                 agent = running.pop(fd)
                 for part in (fd, agent.said, agent.returned):

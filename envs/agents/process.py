@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 import shlex
 import sys
 from collections.abc import Mapping, Sequence
@@ -16,6 +17,7 @@ from typing import Any
 from envs.tools.line_process import CallBroke, Command, LineProcess
 from rlsys.choices import own_folders
 
+log = logging.getLogger("rlsys.agents")
 KEEPER = Path(__file__).with_name("keeper.py")
 START_S = 120.0  # for the import of an agent's module
 NOTHING = object()
@@ -85,8 +87,9 @@ class AgentKeeper:
         }
         try:
             await process.send(job)
-        except CallBroke:
-            del self._agents[agent.number]
+        except BaseException:
+            await self.end(agent)  # it may have been sent
+            self._agents.pop(agent.number, None)
             raise
         return agent
 
@@ -119,7 +122,9 @@ class AgentKeeper:
         process = await LineProcess.start(Command(words=words, memory_mb=0, variables=self._variables))
         try:
             async with asyncio.timeout(START_S):
-                await process.receive()
+                ready = await process.receive()
+            if not ready.get("alone"):
+                log.warning("agents get no namespaces here: they see each other, and what hides may outlive them")
         except BaseException as error:
             await process.close()
             if isinstance(error, TimeoutError):

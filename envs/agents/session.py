@@ -58,6 +58,8 @@ class Session:
             self._open.difference_update(asked)
             for one in asked:
                 one.answer.cancel()
+                if one in self.waiting:
+                    self.waiting.remove(one)
 
     def note_refused(self, status: int) -> None:
         self.refused[status] += 1
@@ -88,13 +90,13 @@ class AgentEnv:
         self._session, self._keeper, self._process = session, keeper, process
         self._idle_s, self._forget = idle_s, forget
         self._answered: dict[bytes, int] = {}  # by the history with the answer: which of the policy's messages it is
-        self._offers: list[Any] = []  # of each of these
-        self._ids = 0
+        self._turns = self._ids = 0  # messages of the policy, and calls in them
         self._current: Asked | None = None
         self._exit: AgentExit | None = None
         self._conversations = 0
         self._told = 0  # of the refused requests
         self._overridden = 0
+        self._left = False  # whether the last answer came too late
 
     async def begin(self) -> AgentEnv:
         """Itself, once the agent has asked. Raises ToolFailed where it ends before that."""
@@ -145,10 +147,11 @@ class AgentEnv:
             numbered.append(replace(call, call_id=f"{self._ids:09d}"))  # as every chat template takes it
             self._ids += 1
         answer = answer_of(text, numbered, asked.request.settings, sampled)
-        history = history_key((*asked.request.messages, answer.message))
-        self._answered[history] = len(self._offers)
-        self._offers.append(asked.request.settings.offer)
-        if not asked.answer.done():  # else the agent has left its request, and may come again
+        history = history_key((*asked.request.messages, answer.message), asked.request.settings.offer)
+        self._answered[history] = self._turns
+        self._turns += 1
+        self._left = asked.answer.done()  # the agent no longer waits for it, and may come again
+        if not self._left:
             asked.answer.set_result(answer)
 
     async def _next(self, *, last: bool = False) -> AgentExit | None:
@@ -170,8 +173,10 @@ class AgentEnv:
             session.came.clear()
             coming = asyncio.ensure_future(session.came.wait())
             both: set[asyncio.Future[Any]] = {coming, ended}
-            done, _ = await asyncio.wait(both, timeout=self._idle_s, return_when=asyncio.FIRST_COMPLETED)
-            coming.cancel()
+            try:
+                done, _ = await asyncio.wait(both, timeout=self._idle_s, return_when=asyncio.FIRST_COMPLETED)
+            finally:
+                coming.cancel()
             if not done and last:
                 return None
             if not done:
@@ -180,8 +185,8 @@ class AgentEnv:
     def _continue(self) -> Step:
         messages, settings = self._request.messages, self._request.settings
         history, replies = split_history(messages)
-        after = self._answered.get(history_key(history)) if history else None
-        if after is not None and self._offers[after] == settings.offer:
+        after = self._answered.get(history_key(history, settings.offer)) if history else None
+        if after is not None:
             return Step(reply=replies, after=after, settings=settings, metrics=self._counts())
         self._conversations += 1
         retold = sum(message.role == "assistant" for message in messages)
@@ -200,6 +205,8 @@ class AgentEnv:
         """Raises ToolFailed where something else than the policy ended it."""
         if exited.code == 0:
             return Step(end=EpisodeEnd.ANSWERED, metrics=self._counts())
+        if exited.code is not None and self._left:
+            raise ToolFailed(FailureKind.TIMEOUT, AGENT, f"it did not wait for an answer: {exited.last_line}")
         if exited.code is not None:  # it could not go on from what the policy said
             return Step(end=EpisodeEnd.MALFORMED, metrics={**self._counts(), "agent_errors": 1.0})
         raise _failed(exited)

@@ -37,7 +37,7 @@ class AgentReward(SumOfFindings):
 
     def findings(self, transcript: Transcript) -> tuple[Finding, ...]:
         state = transcript.state or {}
-        if state.get("returned") is None and state.get("exit") != 0:
+        if state.get("exit") != 0:  # what it printed before is no result
             return (Finding(part="returned", rule="it has returned nothing", value=0.0),)
         returned = state.get("returned")
         value = returned.get("reward") if isinstance(returned, Mapping) else returned

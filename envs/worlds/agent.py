@@ -16,6 +16,7 @@ What it returns is the reward of `reward.name=agent`; any other reward reads the
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, cast
 
 from envs.agents.endpoint import AgentEndpoint
@@ -81,12 +82,14 @@ class AgentWorld(World):
     async def _begin(self, task: Task) -> AgentEnv:
         address = await self._endpoint.start()
         key, session = self._endpoint.open()
+        forget = partial(self._endpoint.forget, key)
         try:
             process = await self._keeper.start(_record(task), address, key)
-        except (CallBroke, OSError) as error:
-            self._endpoint.forget(key)
-            raise ToolFailed(FailureKind.INFRA, AGENT, f"it cannot be started: {error}") from error
-        forget = lambda: self._endpoint.forget(key)  # noqa: E731
+        except BaseException as error:
+            forget()
+            if isinstance(error, CallBroke | OSError):
+                raise ToolFailed(FailureKind.INFRA, AGENT, f"it cannot be started: {error}") from error
+            raise
         return await AgentEnv(session, self._keeper, process, idle_s=self._config.idle_s, forget=forget).begin()
 
     async def check(self) -> None:

@@ -36,7 +36,6 @@ POLICY_EXAMPLES = """examples:
 """
 JUDGE_HELP = "give verdicts: POST /judge and /judge_batch"
 JUDGE_EXAMPLES = """examples:
-  rlsys serve policy runs/mine                            a run's model, for people and their agents
   rlsys serve judge --model Qwen/Qwen2.5-7B-Instruct                    vLLM in this process, on 127.0.0.1:8100
   rlsys serve judge --endpoint https://host/v1 --model NAME --key-env JUDGE_KEY --rpm 500 --cache judge.sqlite
   rlsys serve judge --endpoint http://127.0.0.1:8000/v1 --model NAME --prompts my-prompts
@@ -45,7 +44,6 @@ JUDGE_EXAMPLES = """examples:
 """
 RETRIEVER_HELP = "answer Search-R1's /retrieve and ReSearch's /search and /batch_search"
 RETRIEVER_EXAMPLES = """examples:
-  rlsys serve policy runs/mine                            a run's model, for people and their agents
   rlsys serve retriever --corpus wiki.jsonl                             BM25, built in memory, on 127.0.0.1:8000
   rlsys serve retriever --corpus wiki.jsonl --retriever dense --encoder minilm
   rlsys serve retriever --corpus wiki-18.jsonl --retriever hybrid --index indexes/wiki-18 --encoder e5

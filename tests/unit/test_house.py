@@ -15,12 +15,12 @@ FUNCTION_LINES, FILE_LINES = 60, 400
 # its commit says what the lines are worth; one that removes lines lowers it.
 BUDGET = {
     "rlsys": 8_900,
-    "envs": 26_300,
-    "actors": 5_950,
+    "envs": 26_340,
+    "actors": 5_960,
     "learners": 5_550,
     "launch": 38_240,
     "benchmarks": 8_390,
-    "tests": 82_960,
+    "tests": 83_060,
 }
 
 

@@ -63,7 +63,7 @@ def test_an_agent_that_lets_another_work_goes_on_where_it_was() -> None:
     say(dialogue, "GH", after=0, heard=[user("done")])
     assert samples_of(dialogue) == [("sub?cdmoreef", "....xx....xx"), ("main?ABdoneGH", ".....xx....xx")]
     turns, messages, num_prompt = dialogue.lay_out()
-    assert [message.content for message in messages] == ["sub?", "cd", "more", "ef", "main?", "AB", "done", "GH"]
+    assert [message.content for message in messages] == ["main?", "sub?", "cd", "more", "ef", "AB", "done", "GH"]
     assert [turn.reply for turn in turns] == ["more", None, "done", None]
     assert num_prompt == 1
 
@@ -94,7 +94,7 @@ def test_what_is_heard_and_not_answered_stands_at_the_end() -> None:
     dialogue.say(np.asarray(ids("q"), np.int32), spoken("A"))
     say(dialogue, "B", after=None, heard=[user("other")])
     dialogue.hear([user("late")], after=0)
-    assert [message.content for message in dialogue.lay_out()[1]] == ["other", "B", "q", "A", "late"]
+    assert [message.content for message in dialogue.lay_out()[1]] == ["q", "other", "B", "A", "late"]
 
 
 @settings(max_examples=200, deadline=None)

@@ -646,3 +646,19 @@ def test_the_arguments_of_an_environments_config_reach_the_renderer() -> None:
     for args in ({}, {"loud": True}):
         play(generate, plan=replace(PLAY, env=SimpleNamespace(template_args=args)), renderer=Told())
     assert seen == [list(map(ord, "q")), list(map(ord, "q?"))]
+
+
+def test_what_a_broken_attempt_holds_is_let_go_of_at_once() -> None:
+    let_go: list[int] = []
+
+    class Holding(Counting):
+        async def step(self, text: str, *, turns_left: int) -> Step:
+            raise EpisodeBroken(Failure(kind=FailureKind.INFRA, where="tool", detail="gone"))
+
+        async def close(self) -> None:
+            let_go.append(1)
+            raise RuntimeError("nor does this matter")
+
+    trajectory = play(saying("a"), lambda _: Holding(), plan=replace(PLAY, infra_retries=2))
+    assert len(trajectory.retried) == 2 and len(let_go) == 3
+    assert play(saying("a!"), lambda _: Counting()).end is EpisodeEnd.ANSWERED

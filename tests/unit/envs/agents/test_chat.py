@@ -20,7 +20,7 @@ from envs.agents.chat import (
 )
 from envs.protocols.families.tagged import HERMES
 from envs.protocols.native import FAMILIES, read_calls
-from rlsys.types import Message, Sampled, ToolCall, TurnSettings, TurnStop
+from rlsys.types import Message, Sampled, ToolCall, ToolOffer, TurnSettings, TurnStop
 
 USER = {"role": "user", "content": "q"}
 TOOL = {"type": "function", "function": {"name": "add", "parameters": {"type": "object", "properties": {}}}}
@@ -104,7 +104,7 @@ def test_an_answer_comes_back_as_the_history_that_it_was(family: Any) -> None:
     result = {"role": "tool", "tool_call_id": "7", "content": "3"}
     request = read_request({"messages": [USER, sent, result], "tools": [TOOL]}, overrides=True)
     history, replies = split_history(request.messages)
-    assert history_key(history) == history_key((Message(role="user", content="q"), answer.message))
+    assert history_key(history, None) == history_key((Message(role="user", content="q"), answer.message), None)
     assert replies == (Message(role="tool", content="3", tool="add", call_id="7"),)
 
 
@@ -117,8 +117,8 @@ def test_histories_differ_by_what_they_say() -> None:
         Message(role="user", content="5", calls=CALLS[:1]),
         Message(role="assistant", content="5", calls=CALLS[1:]),
     ]
-    assert history_key([same]) == history_key([said])
-    assert len({history_key([other]) for other in (said, *others)}) == 5
+    assert history_key([same], None) == history_key([said], None) != history_key([said], ToolOffer(schemas=()))
+    assert len({history_key([other], None) for other in (said, *others)}) == 5
     assert split_history([Message(role="user", content="q")]) == ((), (Message(role="user", content="q"),))
 
 

@@ -17,7 +17,7 @@ def value(state: dict[str, Any] | None) -> float:
 
 def test_a_number_an_object_or_nothing() -> None:
     assert [value({"exit": 0, "returned": returned}) for returned in (0.5, True, {"reward": -1})] == [0.5, 1.0, -1.0]
-    assert [value(state) for state in (None, {"exit": 1}, {"exit": None}, {"exit": 3, "returned": None})] == [0.0] * 4
+    assert [value(state) for state in (None, {"exit": 1}, {"exit": None}, {"exit": 3, "returned": 17})] == [0.0] * 4
 
 
 @pytest.mark.parametrize("returned", [None, "0.5", [1], {"score": 1}, float("nan")])

@@ -1,0 +1,86 @@
+"""The address: who may ask, what a client that leaves costs, and errors in OpenAI's form."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import threading
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import httpx
+import pytest
+
+from envs.agents.app import MAX_BODY, make_chat_app
+from envs.agents.chat import ChatAnswer, ChatRequest, Refused
+from envs.services.http import HttpService
+from rlsys.types import Sampled, TurnStop
+
+ASK = {"messages": [{"role": "user", "content": "q"}]}
+
+
+class Scripted:
+    """Answers to the key `quick`; to `slow` it never does."""
+
+    model, failed, overrides = "m", False, True
+
+    def __init__(self) -> None:
+        self.begun, self.cancelled = threading.Event(), threading.Event()
+        self.refused: list[int] = []
+
+    def admit(self, key: str) -> None:
+        if key not in ("quick", "slow"):
+            raise Refused(401, "who is it?")
+
+    async def answer(self, key: str, request: ChatRequest) -> list[ChatAnswer]:
+        self.begun.set()
+        if key == "slow":
+            try:
+                await asyncio.Event().wait()
+            except asyncio.CancelledError:
+                self.cancelled.set()
+                raise
+        sampled = Sampled(num_context=1, num_tokens=1, stop=TurnStop.EOS)
+        return [ChatAnswer(content="a", calls=(), sampled=sampled)] * request.choices
+
+    def note_refused(self, key: str, status: int) -> None:
+        self.refused.append(status)
+
+
+@pytest.fixture
+def scripted() -> Scripted:
+    return Scripted()
+
+
+@pytest.fixture
+def url(scripted: Scripted) -> Iterator[str]:
+    @asynccontextmanager
+    async def opened() -> AsyncIterator[Any]:
+        yield make_chat_app(scripted)
+
+    place = {"host": "127.0.0.1", "port": 0, "max_body_bytes": MAX_BODY}
+    service = HttpService("test", opened, arrive_s=30.0, stop_s=1.0, **place)  # type: ignore[arg-type]
+    yield service.start() + "/v1/chat/completions"
+    service.stop()
+
+
+def post(url: str, key: str, body: Any = ASK, **options: Any) -> httpx.Response:
+    return httpx.post(url, content=json.dumps(body), headers={"authorization": f"Bearer {key}"}, **options)
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_nothing_is_sampled_for_a_client_that_has_gone(url: str, scripted: Scripted, stream: bool) -> None:
+    with pytest.raises(httpx.ReadTimeout):
+        post(url, "slow", {**ASK, "stream": stream}, timeout=0.5)
+    assert scripted.begun.is_set() and scripted.cancelled.wait(30)
+    assert post(url, "quick").status_code == 200
+
+
+def test_errors_have_openais_form_and_are_counted(url: str, scripted: Scripted) -> None:
+    assert post(url, "other").json()["error"]["message"] == "who is it?"
+    refused = [post(url, "quick", body).status_code for body in ([], {}, {**ASK, "stop": 5}, {**ASK, "\ud800": 1})]
+    tools = {"tools": [{"type": "function", "function": {"name": "f", "parameters": "x"}}]}
+    assert [*refused, post(url, "quick", {**ASK, **tools}).status_code] == [400] * 5 == scripted.refused
+    answer = post(url, "quick", {**ASK, "n": 2, "seed": 1})
+    assert len(answer.json()["choices"]) == 2 and answer.headers["x-rlsys-overridden"] == "seed"
