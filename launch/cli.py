@@ -56,7 +56,7 @@ COMMANDS: dict[str, tuple[str, str]] = {  # name: (module, what `rlsys --help` s
     "score": ("launch.commands.score", "compute the rewards of given transcripts, offline"),
     "recipes": ("launch.commands.recipes", "list the included recipes"),
     "config": ("launch.commands.config", "explain the keys of a configuration"),
-    "serve": ("launch.commands.serve", "serve the retriever or the judge alone"),
+    "serve": ("launch.commands.serve", "serve a trained model, the retriever or the judge"),
     "data": ("launch.commands.data", "prepare public data sets as task files and corpora"),
     "index": ("launch.commands.index", "build a retrieval index"),
     "judge-errors": ("launch.commands.judge_errors", "measure a judge's errors on labelled answers"),
