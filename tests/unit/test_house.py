@@ -18,7 +18,7 @@ BUDGET = {
     "envs": 26_340,
     "actors": 5_960,
     "learners": 5_550,
-    "launch": 38_240,
+    "launch": 38_250,
     "benchmarks": 8_390,
     "tests": 83_060,
 }

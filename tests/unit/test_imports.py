@@ -30,6 +30,7 @@ ROOMS = {  # of launch: the packages that each may import, besides itself
     "tools": {"config", "driver", "run_dir", "checks", "data"},
     "commands": {"tools", "config", "driver", "run_dir", "checks", "data"},
     "cli": {"commands", "driver", "data"},
+    "stages": {"driver"},  # an old name
     "__main__": {"cli"},
 }
 INSIDE = {  # the same of the packages that they are made of
