@@ -9,8 +9,13 @@ import torch
 
 from actors.specs import EngineSpec, make_engine_spec
 from rlsys.config.engine import EngineConfig
+from rlsys.deadlines import start_s
 from rlsys.positions import positions_of
 from rlsys.system.device import choose, resolve_engine
+
+# Of a model of 100 billion parameters in bfloat16, which fills most of a node. In a run the deadline of its own size,
+# around this one, ends a start that hangs.
+START_S = start_s(200 * 10**9).value
 
 
 def spec_alone(

@@ -10,7 +10,7 @@ from typing import Literal, Optional
 
 from starlette.applications import Starlette
 
-from actors.alone import spec_alone
+from actors.alone import START_S, spec_alone
 from actors.engine import Engine
 from actors.renderer import ChatRenderer
 from actors.specs import EngineSpec, PromptTooLong
@@ -22,14 +22,9 @@ from envs.services.judge.judge import Judge
 from envs.services.judge.server import JudgeServerConfig, make_judge_app
 from envs.services.secrets import read_secret
 from rlsys.config.engine import EngineConfig
-from rlsys.deadlines import start_s
 from rlsys.errors import BadInput, require, require_bounds
 from rlsys.rollout import TurnRequest
 from rlsys.types import TurnStop
-
-# Of a model of 100 billion parameters in bfloat16, which fills most of a node. In a run the deadline of its own size,
-# around this one, ends a start that hangs.
-START_S = start_s(200 * 10**9).value
 
 
 class EngineChat:

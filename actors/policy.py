@@ -18,13 +18,13 @@ import numpy as np
 from cachetools import LRUCache
 from starlette.applications import Starlette
 
+from actors.alone import START_S
 from actors.engine import Engine
 from actors.renderer import ChatRenderer
 from actors.specs import EngineFailed, EngineSpec, PromptTooLong
 from envs.agents.app import MAX_BODY, make_chat_app
 from envs.agents.chat import ChatAnswer, ChatRequest, Refused, answer_of, history_key, split_history
 from envs.services.http import HttpService
-from rlsys.deadlines import start_s
 from rlsys.errors import BadInput
 from rlsys.rendering import report_of
 from rlsys.rollout import TurnRequest
@@ -32,7 +32,6 @@ from rlsys.types import Completion, Ints, Message, TurnStop
 
 ENTRY_BYTES = 2000  # of one without its tokens and texts
 REMEMBERED = 256 << 20  # bytes of conversations that may go on
-START_S = start_s(200 * 10**9).value  # of a model of 100 billion parameters in bfloat16
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +65,7 @@ class PolicyChat:
         if self._token is not None and not hmac.compare_digest(key.encode(errors="replace"), self._token):
             raise Refused(401, "a bearer token is needed")
 
-    def note_refused(self, key: str, status: int) -> None:
+    def note_refused(self, key: str) -> None:
         pass
 
     async def answer(self, key: str, request: ChatRequest) -> list[ChatAnswer]:

@@ -22,9 +22,8 @@ from pydantic import BaseModel, FailFast
 from starlette.applications import Starlette
 from starlette.responses import JSONResponse, Response
 
-from actors.alone import longest_context
+from actors.alone import START_S, longest_context
 from actors.engine import Engine
-from actors.judge import START_S
 from actors.specs import EngineFailed, EngineSpec, PromptTooLong, make_engine_spec
 from envs.services.app import HttpRefusal, invalid, make_app, unavailable
 from envs.services.http import HttpService

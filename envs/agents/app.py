@@ -41,7 +41,7 @@ class Answering(Protocol):
         """One for each choice."""
         ...
 
-    def note_refused(self, key: str, status: int) -> None: ...
+    def note_refused(self, key: str) -> None: ...
 
 
 def make_chat_app(answering: Answering) -> Starlette:
@@ -62,8 +62,8 @@ def make_chat_app(answering: Answering) -> Starlette:
         key = admit(request)
         try:
             return await answer(request, key)
-        except Refused as refused:
-            answering.note_refused(key, refused.status)
+        except Refused:
+            answering.note_refused(key)
             raise
 
     async def answer(request: Request, key: str) -> Response:

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from envs.protocols.native import FAMILIES, read_calls
+from envs.tasks.conversation import text_part
 from envs.tools.schema import make_schema
 from rlsys.errors import BadInput
 from rlsys.records import ROLES, read_messages
@@ -110,6 +111,9 @@ def read_request(body: Any, *, overrides: bool) -> ChatRequest:
         reports=True,
         logprobs=body.get("logprobs") is True,
     )
+    for key in ("stream", "logprobs"):
+        if body.get(key) not in (None, True, False):
+            raise Refused(400, f"{key!r} is {body[key]!r}: expected true or false")
     if body.get("top_logprobs"):
         raise Refused(400, "'top_logprobs' is not supported here: of each token the sampled one is known")
     choices = _count(body, "n") or 1
@@ -148,9 +152,7 @@ def _plain(messages: Any) -> list[Any]:
             raise BadInput("a message is no object")
         content = message.get("content")
         if isinstance(content, list):
-            if not all(isinstance(part, dict) and isinstance(part.get("text"), str) for part in content):
-                raise BadInput("a message has parts that are no texts")
-            content = "".join(part["text"] for part in content)
+            content = "".join(text_part(part, "messages", "content") for part in content)
         role = "system" if message.get("role") == "developer" else message.get("role")
         plain.append({**message, "role": role, "content": "" if content is None else content})
     return plain

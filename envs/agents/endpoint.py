@@ -77,7 +77,7 @@ class AgentEndpoint:
         assert self._loop is not None
         return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(self._session(key).ask(request), self._loop))
 
-    def note_refused(self, key: str, status: int) -> None:
+    def note_refused(self, key: str) -> None:
         session = self._sessions.get(key)
         if session is not None and self._loop is not None:
-            self._loop.call_soon_threadsafe(session.note_refused, status)
+            self._loop.call_soon_threadsafe(session.note_refused)

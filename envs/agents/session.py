@@ -8,7 +8,7 @@ the assistant is then tokenised as the agent has sent it (`retold_messages`).
 from __future__ import annotations
 
 import asyncio
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -37,7 +37,7 @@ class Session:
     def __init__(self) -> None:
         self.waiting: deque[Asked] = deque()
         self.came = asyncio.Event()
-        self.refused: Counter[int] = Counter()  # by status
+        self.refused = 0  # requests
         self._open: set[Asked] = set()
         self._over = ""
 
@@ -61,9 +61,9 @@ class Session:
                 if one in self.waiting:
                     self.waiting.remove(one)
 
-    def note_refused(self, status: int) -> None:
-        self.refused[status] += 1
-        if self.refused.total() > MOST_REFUSED:
+    def note_refused(self) -> None:
+        self.refused += 1
+        if self.refused > MOST_REFUSED:
             self.came.set()
 
     def end(self, why: str) -> None:
@@ -163,7 +163,7 @@ class AgentEnv:
             if ended.done():
                 self._exit = ended.result()
                 return self._exit
-            if session.refused.total() > MOST_REFUSED:
+            if session.refused > MOST_REFUSED:
                 raise ToolFailed(FailureKind.DATA, AGENT, f"more than {MOST_REFUSED} of its requests were refused")
             while session.waiting and not last:
                 asked = session.waiting.popleft()
@@ -194,7 +194,7 @@ class AgentEnv:
         return Step(reply=messages, reset_context=True, settings=settings, metrics=metrics)
 
     def _counts(self) -> dict[str, float]:
-        refused, self._told = self._session.refused.total() - self._told, self._session.refused.total()
+        refused, self._told = self._session.refused - self._told, self._session.refused
         counts = {"refused_requests": float(refused)} if refused else {}
         if self._overridden:
             counts["overridden_settings"] = float(self._overridden)

@@ -49,7 +49,7 @@ def _message(value: object, where: str, key: str) -> Message:
         raise BadInput(where=where, key=f'"{key}.inline"', found="true", expected="a prompt that is one text")
     content = value.get("content")
     if isinstance(content, Sequence) and not isinstance(content, str):
-        content = "".join(_text_part(part, where, f"{key}.content") for part in content)
+        content = "".join(text_part(part, where, f"{key}.content") for part in content)
     return Message(
         role=str(value["role"]),
         content=text_field({"content": content}, "content", where, blank=True),
@@ -58,7 +58,7 @@ def _message(value: object, where: str, key: str) -> Message:
     )
 
 
-def _text_part(value: object, where: str, key: str) -> str:
+def text_part(value: object, where: str, key: str) -> str:
     if isinstance(value, Mapping) and value.get("type") == "text" and isinstance(value.get("text"), str):
         extras = [field for name, field in value.items() if name not in ("type", "text", "cache_control") and field]
         if not extras:  # such as a picture
