@@ -13,7 +13,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -92,12 +92,12 @@ async def measure(report: Report, folder: Path, episodes: int, at_once: int, ans
     (folder / "config.json").write_text('{"model_type": "qwen3"}')
     world = AgentWorld(AgentConfig(agent="own_agent.solve", data=str(tasks), idle_s=300.0))
     renderer, task = ChatRenderer(str(folder)), world.tasks("train")[0]
-    await world.check()
+    await play(world, renderer, task, answer_s)  # the first starts the keeper
     seats = asyncio.Semaphore(at_once)
 
     async def one() -> None:
         async with seats:
-            await play(world, renderer, replace(task), answer_s)
+            await play(world, renderer, task, answer_s)
 
     report.head("episodes", "at once", "a second", "own, ms each", "keeper, ms", "agent, ms", "memory, MB")
     for _ in range(2):

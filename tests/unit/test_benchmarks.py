@@ -210,12 +210,12 @@ def test_all_of_them_are_run_together_or_left_out_with_a_reason() -> None:
     assert sorted([*together, *everything.OTHERS, "everything"]) == SCRIPTS
 
 
-@pytest.mark.parametrize("name", ["plan", "fuzz"])
+@pytest.mark.parametrize("name", ["plan", "fuzz", "agents"])
 def test_a_figure_is_taken_from_what_the_script_wrote(name: str, tmp_path: Path) -> None:
     everything = load("everything")
     bench = next(bench for bench in everything.BENCHES if bench.name == name)
-    if name == "fuzz":
-        bench = replace(bench, arguments=("--seconds", "0.1"))
+    shortest = {"fuzz": ("--seconds", "0.1"), "agents": ("--episodes", "2")}
+    bench = replace(bench, arguments=shortest.get(name, bench.arguments))
     assert everything.measure(bench, tmp_path, again=False)
     tables = json.loads((tmp_path / f"{name}.json").read_text())["tables"]
     assert all(figure.take(tables) for figure in bench.figures)
