@@ -72,6 +72,13 @@ def add_search_paths(recipe: Path) -> None:
     search_paths[str(folder)] = None
 
 
+def extend_path() -> list[str]:
+    """Have imports look, behind ours, where a user's modules may lie: the folders that it returns."""
+    places = _places()
+    sys.path.extend(folder for folder in places if folder not in sys.path)
+    return places
+
+
 def own_folders() -> list[str]:
     """Where classes that are not ours were looked for: other processes have to look there too."""
     return [folder for folder in _places() if folder in sys.path]
@@ -92,8 +99,7 @@ def load_own(
     key: names the path in the configuration. kind: how such a path looks. Raises BadInput for whatever the import or
     `read` raises.
     """
-    places = _places()
-    sys.path.extend(folder for folder in places if folder not in sys.path)  # behind ours
+    places = extend_path()
     try:
         return read(load(path))
     except Exception as error:  # fault boundary: a module of the user's own may raise anything

@@ -5,6 +5,7 @@ import operator
 
 from openai import OpenAI
 
+client = OpenAI()  # finds the policy at OPENAI_BASE_URL
 OPERATIONS = {ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.Div: operator.truediv}
 
 
@@ -23,7 +24,6 @@ def calculate(expression):
 
 
 def solve(task):
-    client = OpenAI()  # finds the policy at OPENAI_BASE_URL
     messages = [{"role": "user", "content": task["question"]}]
     for _ in range(4):
         answer = client.chat.completions.create(model="policy", messages=messages, stop=["</math_exp>", "</answer>"])

@@ -22,7 +22,9 @@ import signal
 import sys
 import time
 import traceback
+from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from typing import Any, NoReturn
 
 CLONE_NEWNS, CLONE_NEWUSER, CLONE_NEWPID = 0x00020000, 0x10000000, 0x20000000
@@ -34,6 +36,7 @@ MOST_RETURNED = 1 << 15  # bytes of JSON
 NPROC_SINCE = (5, 14)  # the kernel that counts a user's processes for each namespace
 PIDS_SINCE, PIDS_LEAST = (6, 14), 301  # the kernel that has it, and the smallest limit that it takes
 RETURNED = 3  # the descriptor of an agent for its result
+NOWHERE = {"OPENAI_BASE_URL": "http://127.0.0.1:9/v1", "OPENAI_API_KEY": "none"}  # while a module is imported
 
 libc = ctypes.CDLL(None, use_errno=True)
 
@@ -122,7 +125,7 @@ def watch(running: dict[int, Running], born_mb: float) -> None:
 # -- in the agent's own processes --------------------------------------------------------------------------------------
 
 
-def start(job: dict[str, Any], function: Any) -> Running:
+def start(job: dict[str, Any], function: Any, clients: list[Any]) -> Running:
     said, said_end = os.pipe()
     returned, returned_end = os.pipe()
     for fd in (said, returned):
@@ -149,7 +152,7 @@ def start(job: dict[str, Any], function: Any) -> Running:
         os.dup2(returned_end, RETURNED)
         os.closerange(RETURNED + 1, 1 << 16)  # the keeper's own, and those of other agents
         enter_namespace(job)
-        play(job, function)
+        play(job, function, clients)
     except SystemExit as error:
         os._exit(error.code if isinstance(error.code, int) else int(error.code is not None))
     except BaseException as error:
@@ -244,8 +247,10 @@ def pass_on_end(child: int) -> None:
             os._exit(128 - code if code < 0 else code)
 
 
-def play(job: dict[str, Any], function: Any) -> NoReturn:
+def play(job: dict[str, Any], function: Any, clients: list[Any]) -> NoReturn:
     os.environ |= {"OPENAI_BASE_URL": job["base_url"], "OPENAI_API_KEY": job["api_key"]}
+    for client in clients:
+        client.base_url, client.api_key = job["base_url"], job["api_key"]
     task = json.dumps(job["task"])
     stdin = os.memfd_create("task")
     with open(stdin, "w", encoding="utf-8", closefd=False) as file:
@@ -286,22 +291,29 @@ async def settle(answer: Any) -> Any:
 # -- the keeper --------------------------------------------------------------------------------------------------------
 
 
-def warm_up() -> None:
-    """The SDK imports half of itself with its first client: every fork would again, for 50 ms of a core."""
+def import_function(path: str) -> tuple[Any, list[Any]]:
+    """The agent, and the SDK's clients that its modules have made while they were imported: most scripts make theirs
+    there. Each fork gives them its address and key."""
+    os.environ |= NOWHERE
+    place, _, name = path.rpartition(".")
+    function = getattr(importlib.import_module(place), name)
+    if not callable(function):
+        raise TypeError(f"{path} is no function")
     sdk: Any = sys.modules.get("openai")
-    for name in ("OpenAI", "AsyncOpenAI"):
+    kinds = tuple(getattr(sdk, name) for name in ("OpenAI", "AsyncOpenAI") if hasattr(sdk, name))
+    for kind in kinds:  # the SDK imports half of itself with its first client: every fork would again, for 50 ms
         with suppress(Exception):
-            _ = getattr(sdk, name)(base_url="http://127.0.0.1:9", api_key="none").chat.completions
+            _ = kind().chat.completions
+    made = [thing for thing in gc.get_objects() if kinds and issubclass(type(thing), kinds)]
+    return function, [client for client in made if str(client.base_url).rstrip("/") == NOWHERE["OPENAI_BASE_URL"]]
 
 
 def serve(settings: dict[str, Any], files: int, requests: int, answers: int) -> None:
     """files: how many an agent may have open."""
-    function = None
+    function, clients = None, []
     if settings["function"]:
         sys.path[:] = settings["path"]
-        place, _, name = settings["function"].rpartition(".")
-        function = getattr(importlib.import_module(place), name)
-        warm_up()
+        function, clients = import_function(settings["function"])
     gc.collect()
     gc.freeze()  # a collection in a fork would copy every page that it looks at
     alone = can_unshare()
@@ -324,7 +336,7 @@ def serve(settings: dict[str, Any], files: int, requests: int, answers: int) -> 
                 while (end := text.find(b"\n")) >= 0:
                     job = {**json.loads(text[:end]), "alone": alone, "files": files, "behind": text}
                     del text[: end + 1]
-                    take(job, function, running, fds, poll, answers)
+                    take(job, partial(start, function=function, clients=clients), running, fds, poll, answers)
                     job.clear()
             elif fd in running:
                 agent = running.pop(fd)
@@ -341,7 +353,12 @@ def serve(settings: dict[str, Any], files: int, requests: int, answers: int) -> 
 
 
 def take(
-    job: dict[str, Any], function: Any, running: dict[int, Running], fds: dict[int, Running], poll: Any, answers: int
+    job: dict[str, Any],
+    begin: Callable[[dict[str, Any]], Running],
+    running: dict[int, Running],
+    fds: dict[int, Running],
+    poll: Any,
+    answers: int,
 ) -> None:
     if "kill" in job:
         for agent in running.values():
@@ -349,7 +366,7 @@ def take(
                 agent.kill("ended")
         return
     try:
-        agent = start(job, function)
+        agent = begin(job)
     except OSError as error:  # the machine has no process, memory or descriptor left
         why = f"it cannot be started: {error.strerror}"
         tell(

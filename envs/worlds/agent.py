@@ -28,7 +28,7 @@ from envs.services.guard import ToolFailed
 from envs.tasks.config import TaskConfig
 from envs.tasks.splits import split_tasks
 from envs.tools.line_process import CallBroke
-from rlsys.choices import load_own
+from rlsys.choices import extend_path
 from rlsys.errors import BadInput, require, require_bounds
 from rlsys.types import FailureKind, Message, Task
 
@@ -65,8 +65,7 @@ class AgentWorld(World):
         self._config, self.max_turns, self.reply_s = config, config.max_turns, max(30.0, config.idle_s)
         require(bool(config.agent.strip()), "env.agent", config.agent, "module.function, or a command line")
         if is_function(config.agent):
-            if not callable(load_own("env.agent", config.agent, kind="module.function")):
-                raise BadInput(key="env.agent", found=config.agent, expected="a function")
+            extend_path()  # its keeper imports it
         limits = AgentLimits(memory_mb=config.memory_mb, processes=config.processes)
         self._keeper = AgentKeeper(config.agent, limits, config.variables)
         self._endpoint = AgentEndpoint()

@@ -164,7 +164,7 @@ def test_a_command_is_played_with_its_task_on_its_input(renderer: ChatRenderer, 
     "agent, says",
     [
         ("tests.fakes.agents.nobody", "no attribute 'nobody'"),
-        ("tests.fakes.agents.ADD", "a function"),
+        ("tests.fakes.agents.ADD", "is no function"),
         ("nonesuch --now", "nonesuch: No such file or directory"),
         ("cat", "without a question"),
         ("", "module.function"),

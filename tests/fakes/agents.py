@@ -29,12 +29,15 @@ TOOLS: Any = [
 ]
 
 
+CLIENT, ASYNC = OpenAI(max_retries=0), AsyncOpenAI()
+
+
 def play(task: dict[str, Any], base_url: str, api_key: str) -> Any:
     return AGENTS[task["question"]](task, base_url, api_key)
 
 
 def ask(*messages: Any, **options: Any) -> Any:
-    return OpenAI(max_retries=0).chat.completions.create(model="any", messages=list(messages), **options)
+    return CLIENT.chat.completions.create(model="any", messages=list(messages), **options)
 
 
 def user(text: str) -> dict[str, str]:
@@ -71,7 +74,7 @@ def several(*_: Any) -> int:
     """Asks for choices and in parallel."""
 
     async def play() -> int:
-        client, first = AsyncOpenAI(), user("q")
+        client, first = ASYNC, user("q")
         once = await client.chat.completions.create(model="any", messages=[first])  # type: ignore[list-item]
         history = [first, {"role": "assistant", "content": once.choices[0].message.content}, user("again")]
         calls = [client.chat.completions.create(model="any", messages=history, n=2) for _ in range(2)]  # type: ignore[call-overload]
