@@ -42,6 +42,11 @@ def config_of(config: Any, task: Task) -> Any:
     return config.parts[env_of(task.task_id)] if isinstance(config, MixtureConfig) else config
 
 
+def parts_of(config: Any) -> tuple[Any, ...]:
+    """The configs of all environments of one."""
+    return tuple(config.parts.values()) if isinstance(config, MixtureConfig) else (config,)
+
+
 class MixtureWorld(World):
     def __init__(self, config: MixtureConfig, make: Callable[[Any], World]) -> None:
         self.parts = {name: make(part) for name, part in config.parts.items()}

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from envs.mixture import parts_of
 from launch.checks.machine import expected_device, is_local
 from launch.commands.shared import add_config
 from launch.config.compose import compose
@@ -43,7 +44,7 @@ EXAMPLES = """examples:
   rlsys chaos quickstart --random 30/h --seed 3 --json chaos.json       killed at random: any part, the driver too
   rlsys chaos quickstart --random 10% --roles learner,driver            one of ten steps meets a fault, on average
   rlsys chaos CONFIG --kill learner:0@60s --cut node:2@90s+30s          of a Ray cluster; cutting needs root there
-  targets: driver, learner:N, rollout:N, engine:N, worlds:N, weights, the name of a service;
+  targets: driver, learner:N, rollout:N, engine:N, worlds:N, agents:N, weights, a service's name;
   disk for --fill, node:N for --cut
 """
 HELPS = {
@@ -156,6 +157,7 @@ def _members(config: RunConfig) -> Members:
         workers=max(recipe.rollout.workers for recipe in recipes),
         ranks=max(recipe.learner.ranks for recipe in recipes),
         services=sorted({need.name.split("-")[0] for need in needs}),
+        agents=any(part.name == "agent" for recipe in recipes for part in parts_of(recipe.env)),
     )
 
 

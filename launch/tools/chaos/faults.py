@@ -69,6 +69,7 @@ class Members:
     workers: int
     ranks: int
     services: Sequence[str]
+    agents: bool = False  # whether an environment of it is played by agents
 
 
 def parse_fault(kind: Kind, text: str) -> Fault:
@@ -91,7 +92,8 @@ def _belong(kind: Kind, target: str) -> bool:
 
 def check_targets(faults: Iterable[Fault], members: Members) -> None:
     """Raises BadInput for one that the run does not have. Nodes are known to the Ray cluster alone."""
-    counts = dict.fromkeys(("rollout", "engine", "worlds"), members.workers) | {"learner": members.ranks}
+    played = ("rollout", "engine", "worlds", *(["agents"] if members.agents else []))
+    counts = dict.fromkeys(played, members.workers) | {"learner": members.ranks}
     parts = [DRIVER, "weights", *sorted(members.services)]
     numbered = [f"{role}:0" + (f" to {role}:{count - 1}" if count > 1 else "") for role, count in counts.items()]
     expected = f"one of {', '.join([*parts, *numbered])}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 
 import psutil
@@ -13,6 +14,7 @@ from rlsys.system.parts import owner_of
 ACTOR = "ray::"  # how Ray begins the title of an actor's process
 # What a rollout worker has started: each bears its name.
 CHILDREN = {"engine": "EngineCore", "worlds": "world_process"}
+AGENTS, KEEPER = "agents", "keeper.py"  # the name of the process that starts them, which its forks keep
 
 
 def find_target(owner: str, target: str) -> list[psutil.Process]:
@@ -24,11 +26,20 @@ def find_target(owner: str, target: str) -> list[psutil.Process]:
             return [psutil.Process(pid)] if owner_of(pid) == owner else []
         return []
     role, _, number = target.partition(":")
+    if role == AGENTS:
+        return list(_agents_of(find_target(owner, f"worlds:{number}")))
     part = f"rollout:{number}" if role in CHILDREN else target
     processes = processes_of(owner)
     of_part = [process for process, name, _ in processes if name == part or name.split(":")[0].split("-")[0] == part]
     mark = CHILDREN.get(role)
     return [process for process in of_part if _title_matches(process, mark)]
+
+
+def _agents_of(worlds: Iterable[psutil.Process]) -> Iterator[psutil.Process]:
+    """They inherit nothing that tells whose they are, for they are not to know it."""
+    for process in worlds:
+        with suppress(psutil.Error):
+            yield from (child for child in process.children(recursive=True) if _title_matches(child, KEEPER))
 
 
 def _title_matches(process: psutil.Process, mark: str | None) -> bool:
