@@ -310,7 +310,8 @@ def import_function(path: str) -> tuple[Any, list[Any]]:
 
 def serve(settings: dict[str, Any], files: int, requests: int, answers: int) -> None:
     """files: how many an agent may have open."""
-    function, clients = None, []
+    function: Any = None
+    clients: list[Any] = []
     if settings["function"]:
         sys.path[:] = settings["path"]
         function, clients = import_function(settings["function"])
