@@ -195,7 +195,9 @@ class AgentEnv:
 
     def _counts(self) -> dict[str, float]:
         refused, self._told = self._session.refused - self._told, self._session.refused
-        counts = {"refused_requests": float(refused)} if refused else {}
+        counts = {"retold_messages": 0.0}  # said of each run of agents
+        if refused:
+            counts["refused_requests"] = float(refused)
         if self._overridden:
             counts["overridden_settings"] = float(self._overridden)
         self._overridden = 0

@@ -31,6 +31,7 @@ FATES = {  # of a sampled token
     "without_signal": "in groups without a signal",
     "in_failed_groups": "in failed groups",
 }
+RETOLD = "env/retold_messages"  # means of agents' episodes
 ENDINGS = {"trajectories": ".jsonl", "evaluations": ".json"}  # of the files in these folders
 SHOW_EVERY = 100  # files
 CERTAIN = 1e-3  # lengths that differ so much come about by chance once in a thousand runs
@@ -197,7 +198,13 @@ def tokens(looked: Looked, show: Show) -> Property:
     parts = " + ".join(f"{totals[name]:,.0f} {fate}" for name, fate in FATES.items() if totals[name])
     lost = f"; {totals['discarded']:,.0f} more lost with attempts that broke" if totals["discarded"] else ""
     says = f"{totals['sampled']:,.0f} sampled = {parts}{lost}" if totals["sampled"] else "none sampled for training"
+    if any(RETOLD in line.row for line in looked.metrics):
+        says += f"; {_count_retold(looked):,.0f} messages of the policy tokenised again, as its agents told them"
     return Property(name="tokens", says=says, offenders=tuple(offenders))
+
+
+def _count_retold(looked: Looked) -> float:
+    return sum(number_of(line.row, RETOLD) * number_of(line.row, "episode/count") for line in looked.metrics)
 
 
 def _check_tokens(looked: Looked) -> Iterator[str]:
