@@ -1,10 +1,10 @@
 """An agent of somebody else's against an environment of ours: `python benchmarks/own_agent.py [--seeds 1 2 3 4]`.
 
-ReSearch's world in miniature (made-up questions of two hops, the real retriever), asked in a chat. A first stage teaches
-a policy from nothing the forms, with demonstrations of which nine in ten answer after one search, wrongly. From the
-weights that it leaves, two runs train on the same tasks by the reward alone: in the arm `built in` the environment
-`search_qa` answers the policy, in the arm `agent` the script docs/environments/search_agent.py does, over the openai SDK
-and without a line of rlsys. Both ask one retriever. Runs that are done are not repeated. Writes the numbers into
+ReSearch's world in miniature (made-up questions of two hops, the real retriever), asked in a chat. A first stage
+teaches a policy from nothing the forms, with demonstrations of which nine in ten answer after one search, wrongly. From
+the weights that it leaves, two runs train on the same tasks by the reward alone: in the arm `built in` the environment
+`search_qa` answers the policy, in the arm `agent` the script docs/environments/search_agent.py does, over the openai
+SDK and without a line of rlsys. Both ask one retriever. Runs that are done are not repeated. Writes the numbers into
 `docs/own_agent.json`, draws `docs/own_agent.svg`, prints them with the spread over seeds and what became of the
 predictions; `--draw` takes what is there.
 """
@@ -86,7 +86,8 @@ def settings_of(seed: int, tasks: Path) -> tuple[list[str], dict[str, list[str]]
     url = f"http://127.0.0.1:{PORT}/retrieve"
     files = f"data: {tasks / 'train.jsonl'}, eval_data: {tasks / 'held_out.jsonl'}"
     built_in = f"stages.rl.env={{{files}, retriever: {{url: '{url}'}}}}"
-    agent = f"stages.rl.env={{name: agent, agent: docs.environments.search_agent.solve, {files}, max_turns: 6, variables: [{SEARCH_URL}]}}"
+    played = f"name: agent, agent: docs.environments.search_agent.solve, max_turns: 6, variables: [{SEARCH_URL}]"
+    agent = f"stages.rl.env={{{played}, {files}}}"
     return every, {"taught": search, "built in": [*search, built_in], "agent": [agent]}
 
 

@@ -276,7 +276,12 @@ class Book:
     def episodes(self, *row: Any) -> None: ...
 
 
-def make_run(script: Script, folder: Path, note: Callable[[dict[str, Any]], None] = lambda row: None) -> Run:
+def make_run(
+    script: Script,
+    folder: Path,
+    note: Callable[[dict[str, Any]], None] = lambda row: None,
+    worker: type[ScriptedWorker] = ScriptedWorker,
+) -> Run:
     """Its run directory is `folder / "run"`."""
     recipe = folder / "scripted.yaml"
     settings = {name: getattr(script, name) for name in ("groups", "lag", "workers", "deadline", "steps", "keep")}
@@ -314,7 +319,7 @@ def make_run(script: Script, folder: Path, note: Callable[[dict[str, Any]], None
     renderer.under = lambda args: renderer
     parts: dict[str, Any] = {
         "learner": LearnerGroup(rank_specs(rank, script.ranks), ranks, actor=ScriptedRank),
-        "pool": RolloutPool(specs, pool, ScriptedWorker, WeightDistributor(weights, distributing)),
+        "pool": RolloutPool(specs, pool, worker, WeightDistributor(weights, distributing)),
         "renderer": renderer,
         "tracker": Book(note),
         "gauges": SimpleNamespace(set=lambda row: None, set_held_out=lambda name, values: None),

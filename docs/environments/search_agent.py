@@ -6,7 +6,7 @@ import urllib.request
 
 from openai import OpenAI
 
-SEARCHES = 4
+SEARCHES, STOP = 4, ["</search_query>", "</answer>"]
 NO_MORE = "No more queries are allowed. Write the answer now, enclosed by <answer> and </answer>."
 client = OpenAI()
 
