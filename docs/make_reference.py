@@ -27,7 +27,7 @@ RECORDS = {
     "What it was worth": ("rlsys.types", ("Reward", "TokenStream", "Failure", "FailureKind")),
     "What was sampled": (
         "rlsys.types",
-        ("Completion", "VersionSpan", "TurnStop", "Turn", "Trajectory", "Timings", "Ticket", "Group"),
+        ("Completion", "VersionSpan", "TurnStop", "SampleBegin", "Turn", "Trajectory", "Timings", "Ticket", "Group"),
     ),
     "What is trained": ("rlsys.types", ("Sample",)),
 }

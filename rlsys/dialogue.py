@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from rlsys.types import Completion, Ints, Message, Turn
+from rlsys.types import Completion, Ints, Message, SampleBegin, Turn
 
 NOTHING: Ints = np.empty(0, np.int32)
 
@@ -43,9 +43,11 @@ class Dialogue:
         branch = len(self._tips)  # a new one, but for what continues the last turn of one
         if after is not None and self._tips[self._branches[after]] == after:
             branch = self._branches[after]
-        seen = self.seen(after) if branch in self._tips else NOTHING
+        is_new = branch not in self._tips
+        turn = turn_after(NOTHING if is_new else self.seen(after), context, completion)
+        begins = _begin(heard, after, is_new) if turn.starts_sample else None
         self._tips[branch] = len(self.turns)
-        self.turns.append(turn_after(seen, context, completion))
+        self.turns.append(replace(turn, number=len(self.turns), after=after, begins=begins))
         self._after.append(after)
         self._heard.append(heard)
         self._branches.append(branch)
@@ -101,6 +103,14 @@ class Dialogue:
             messages.append(Message(role="assistant", content=self.turns[at].completion.text))
         messages += map(_not_sampled, heard if order else ())
         return tuple(self.turns[at] for at in order), tuple(messages), len(prompt)
+
+
+def _begin(heard: Sequence[Message], after: int | None, is_new: bool) -> SampleBegin:
+    """Why a sample begins. is_new: whether it is a branch of its own."""
+    if after is not None:
+        return SampleBegin.AGAIN if is_new else SampleBegin.REWRITTEN
+    retold = any(message.role == "assistant" for message in heard)
+    return SampleBegin.RETOLD if retold else SampleBegin.CONVERSATION
 
 
 def _not_sampled(message: Message) -> Message:

@@ -7,7 +7,8 @@
 
 `prompt` is what the model was given and `messages` what followed, so `rlsys score` reads what a run leaves behind. The
 sampled tokens stand in a line once, for rewards that look at them: by turn in `token_ids`, or, in what `generate` makes
-to be trained on, in `samples`, with the tokens around them and the name of the `tokenizer` they belong to.
+to be trained on, in `samples`, with the tokens around them and the name of the `tokenizer` they belong to. In an
+episode of several training samples, `turns` says which one each continues: [{"number": 2, "after": 0, "begins": ...}].
 """
 
 from __future__ import annotations
@@ -32,6 +33,7 @@ from rlsys.types import (
     Group,
     Message,
     Reward,
+    SampleBegin,
     Task,
     ToolCall,
     Trajectory,
@@ -44,6 +46,7 @@ OPTIONAL = frozenset(
     + ("token_ids", "tokenizer", "samples")
     + ("metrics", "state", "seconds", "retried", "trace", "logprobs", "token_advantages", "findings")
     + ("message", "start", "end")
+    + ("turns", "after", "begins")
 )
 
 
@@ -68,6 +71,15 @@ class FindingRecord:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class TurnRecord:
+    """Where a message of the model stands in the tree of its episode."""
+
+    number: int  # in the order of sampling, from 0
+    after: int | None = None  # number of the one that it continues; None: it begins a conversation
+    begins: SampleBegin | None = None  # where it starts a training sample
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class TrajectoryRecord:
     """One trajectory as files have it: a field is a key."""
 
@@ -88,6 +100,7 @@ class TrajectoryRecord:
     failure: Failure | None = None
     retried: tuple[Failure, ...] = ()  # what broke before, after which the episode was played again
     advantage: float | None = None  # None where the group was not trained
+    turns: tuple[TurnRecord, ...] = ()  # of `messages`, where they are several training samples
     tokenizer: str = ""  # of `samples`
     samples: tuple[Tokens, ...] = ()
     num_tokens: int | None  # None where a person wrote it: nothing was sampled
@@ -163,6 +176,7 @@ def record_of(
         failure=reward if isinstance(reward, Failure) else None,
         retried=trajectory.retried,
         advantage=advantage,
+        turns=_turn_records(trajectory),
         tokenizer=tokenizer if samples else "",
         samples=samples,
         num_tokens=trajectory.num_sampled,
@@ -175,6 +189,12 @@ def record_of(
         state=trajectory.state,
         seconds={name: round(value, 4) for name, value in seconds.items()},
     )
+
+
+def _turn_records(trajectory: Trajectory) -> tuple[TurnRecord, ...]:
+    if not any(turn.begins for turn in trajectory.turns[1:]):
+        return ()
+    return tuple(TurnRecord(number=t.number, after=t.after, begins=t.begins) for t in trajectory.turns)
 
 
 def _finding_record(finding: Finding, start: int) -> FindingRecord:

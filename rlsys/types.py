@@ -176,6 +176,15 @@ class Completion:
         _as_arrays(self, token_ids=np.int32, logprobs=np.float32)
 
 
+class SampleBegin(StrEnum):
+    """Why a training sample begins with a turn."""
+
+    CONVERSATION = "conversation"  # a new one
+    RETOLD = "retold"  # the same, and messages in it are the assistant's, which are context, not trained
+    AGAIN = "again"  # the turn that it continues was continued before
+    REWRITTEN = "rewritten"  # the turn that it continues is shown in other tokens than were sampled
+
+
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Turn:
     """One model call and what the world said back.
@@ -188,6 +197,9 @@ class Turn:
     starts_sample: bool
     completion: Completion
     reply: str | None  # the environment's answer, several on lines of their own; None when the episode ended here
+    number: int = 0  # in the order in which the episode's turns were sampled
+    after: int | None = None  # number of the turn that it continues; None: it begins a conversation
+    begins: SampleBegin | None = None  # where it starts a sample
 
     def __post_init__(self) -> None:
         _as_arrays(self, added_ids=np.int32)

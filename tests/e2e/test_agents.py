@@ -15,7 +15,7 @@ from envs.worlds.agent import AgentConfig, AgentWorld
 from launch.cli import run
 from rlsys.errors import BadInput
 from rlsys.samples import sample_trajectory
-from rlsys.types import EpisodeEnd, Failure, FailureKind, Message, Reward, ToolCall
+from rlsys.types import EpisodeEnd, Failure, FailureKind, Message, Reward, SampleBegin, ToolCall
 from tests.makers import made
 from tests.makers.agents import PLAN, Playing
 from tests.makers.played import tokenizer_in
@@ -59,6 +59,9 @@ def test_what_another_agent_was_asked_is_a_sample_of_its_own(playing: Playing) -
     assert played.state["returned"]["stop"] == "stop"
     assert [turn.completion.text for turn in played.turns] == ["Two!", "One.", "Three.", "Four."]
     assert [turn.starts_sample for turn in played.turns] == [True, True, False, True]
+    assert [(turn.number, turn.begins) for turn in played.turns] == [
+        *((1, SampleBegin.CONVERSATION), (0, SampleBegin.CONVERSATION), (2, None), (3, SampleBegin.RETOLD)),
+    ]
     assert (played.metrics["new_conversations"], played.metrics["retold_messages"]) == (2, 1)
     contents = [message.content for message in played.messages[-4:]]
     assert contents == ["main?", "(the assistant's, as it was sent) (short)", "so?", "Four."]

@@ -10,7 +10,10 @@ import numpy as np
 import pytest
 
 from launch.tools.report.kept import Room
-from tests.makers.report_example import halves, make_page
+from launch.tools.report.page import write_page
+from rlsys.jsonl import line_of
+from tests.fakes.hostile_texts import EVERYTHING
+from tests.makers.report_example import agent_episode, episodes_of, example_report, halves, make_page, write_run
 
 
 @pytest.fixture(scope="module")
@@ -251,6 +254,52 @@ def test_the_list_shows_the_question_and_the_last_message(visit: Any, report: st
     row = opened.page.locator("#shelf .row").nth(2)
     question, message = (row.locator(f".cell:nth-child({at})").inner_text() for at in (4, 14))
     assert question and expected[0].startswith(question.strip()[:40]) and expected[1].endswith(message.strip()[-20:])
+    assert opened.faults() == []
+
+
+@pytest.fixture(scope="module")
+def agents_page(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """With one episode of an agent, whose texts are hostile."""
+    folder = tmp_path_factory.mktemp("agent")
+    run = write_run(folder / "run", steps=1)
+    with (run / "trajectories/step-000001.jsonl").open("ab") as file:
+        file.write(line_of(agent_episode(EVERYTHING, exit=1, returned=[EVERYTHING])))
+    write_page(example_report(), [episodes_of(run)], folder / "report.html")
+    return (folder / "report.html").as_uri()
+
+
+SAMPLES = [
+    "sample 1 continues request 1 once more · 20 tokens, trained",
+    "sample 2 history retold: the assistant's messages in it are context, not trained · 12 tokens, trained",
+    "sample 3 new conversation · 23 tokens, trained",
+    "sample 4 new conversation, which begins with the prompt above · 97 tokens, trained",
+]
+
+
+@pytest.mark.parametrize("width", [1280, 390])
+def test_an_agents_requests_are_numbered_and_samples_begin_with_a_reason(
+    visit: Any, agents_page: str, width: int
+) -> None:
+    opened = visit(f"{agents_page}#t/step-000001:900.0")
+    opened.page.set_viewport_size({"width": width, "height": 844})
+    opened.wait("#episode .sample")
+    assert opened.texts("#episode .sample") == SAMPLES
+    order = [f"model, request {number}" for number in (3, 4, 5, 6, 1, 2, 7)]
+    assert opened.texts("#episode .card.model .who b") == order
+    under = (
+        "[...document.querySelectorAll('.sample')].map(each => each.nextElementSibling.querySelector('b').innerText)"
+    )
+    assert opened.page.evaluate(under) == ["tool result", "environment", "environment", "model, request 1"]
+    agent = opened.text("#episode aside section:has(h3:text-is('Agent'))")
+    assert agent.startswith("Agent\n\nexit code 1\n\nreturned [") and "planning\n" in agent
+    assert opened.page.evaluate("document.documentElement.scrollWidth") <= width
+    markdown = "asMarkdown(shownEpisode.place, shownEpisode.episode).includes('*sample 3; new conversation; 23 tokens')"
+    assert opened.page.evaluate(markdown)
+    opened.go("#g/step-000001:900")
+    opened.wait("#group .sample")
+    assert (
+        opened.texts("#group .sample") == SAMPLES and opened.page.locator("#group .sibling .card.prompt").count() == 0
+    )
     assert opened.faults() == []
 
 

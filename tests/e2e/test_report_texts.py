@@ -110,6 +110,8 @@ def has_run(page: Any) -> bool:
             "findings": [{"message": 0, "start": -5, "end": 10**12, "rule": {"toString": 1}, "value": []}] * 5_000,
             "weight_versions": [[[1, -(10**12), 10**12], {"a": 1}]],
             "judgements": [{"toString": 1}],
+            "turns": [{"number": {}, "after": {"toString": 1}, "begins": "again"}],
+            "state": {"exit": {"toString": 1}, "conversations": 1, "output": [7], "returned": {"toString": 1}},
             "parts": {"p": {"toString": 1}, "__proto__": 7},
         },
     ],

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import random
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,11 @@ from launch.run_dir.directory import read_directory
 from launch.run_dir.episodes import Episodes, read_episodes
 from launch.tools.report.kept import Room
 from launch.tools.report.page import ROOM, write_page
-from rlsys.jsonl import line_of
+from rlsys.dialogue import Dialogue
+from rlsys.jsonl import json_object, line_of
+from rlsys.records import record_of, to_json
+from rlsys.types import Message, Task
+from tests.makers import made
 
 STEPS, GROUPS, SIBLINGS = 8, 3, 4
 WORDS = ["the sum", "of", "3 boxes", "9 cards each", "so", "27", "and", "35 more", "makes", "62"]
@@ -147,6 +152,34 @@ def episode(
             {"message": 2, "start": 7, "end": 14, "rule": "format" + text, "value": 0.1, "text": first[7:14]},
         ]
     return line
+
+
+# Of an agent's requests: which one it continues, what it asked, and what it was answered.
+ASKED = (
+    (None, [("system", "You plan trips."), ("user", "Two days in Lyon?")], "<search>trains to Lyon</search>"),
+    (0, [("tool", "One at 8:04, one at 10:04.")], "Take the one at 8:04. What does a room cost?"),
+    (0, [("tool", "One at 8:04, one at 10:04.")], "Take the one at 10:04."),
+    (None, [("user", "Two days?"), ("assistant", "(shortened) 8:04."), ("user", "Is it cheap?")], "It costs 35."),
+    (None, [("user", "A room in Lyon?")], "One costs 62."),
+    (4, [("user", "And a cheaper one?")], "None does."),
+    (1, [("user", "62.")], "Then <answer>97</answer>"),
+)
+
+
+def agent_episode(text: str = "", sequence: int = 900, **state: Any) -> dict[str, Any]:
+    """A line of an agent that asked for two choices, retold its history, and let another agent work."""
+    dialogue, tokenizer = Dialogue(), byte_tokenizer()
+    for after, heard, answer in ASKED:
+        dialogue.hear([Message(role=role, content=content + text) for role, content in heard], after=after)
+        before = [] if after is None else dialogue.seen(after).tolist()
+        shown = made.ints(before + tokenizer.encode(" ".join(content for _, content in heard)).ids)
+        dialogue.say(shown, made.completion(tokenizer.encode(answer).ids, answer + text))
+    turns, messages, num_prompt = dialogue.lay_out()
+    state = {"exit": 0, "conversations": 3, "output": f"planning\n{text}", "returned": {"reward": 1.0}, **state}
+    task = Task(task_id="trip", question="Two days in Lyon?", answers=("97",))
+    played = replace(made.trajectory(task=task, messages=messages, num_prompt=num_prompt, state=state), turns=turns)
+    group = made.group(made.ticket(sequence, task=task), played)
+    return json_object(line_of(to_json(record_of(played, group, advantage=0.5, logprobs=True))), "here")
 
 
 def halves(values: Sequence[float]) -> str:

@@ -25,9 +25,6 @@ CALLED_BY_LIBRARIES = {
     "preserves_storage_sharing": "DeepSpeed",
     "get_source": "jinja2",
 }
-ON_PAGES = {  # for scripts of a user's own: pages that say so
-    "unpack_floats": "docs/run-directory.md",
-}
 A_NAME = re.compile(r"[\w.:/-]+")  # of a text that may name code: "rl_load", "launch.cli:main"
 IN_TEXT = re.compile(r"\w+")
 
@@ -69,10 +66,8 @@ def unused(defined: Iterable[Path], callers: Iterable[Path], texts: Iterable[Pat
 
 def test_nothing_is_there_for_tests_alone() -> None:
     names = unused(files(PACKAGES, ".py"), files(CALLERS, ".py"), files(TEXTS, ".yaml", ".yml", ".sh", ".toml"))
-    exceptions = CALLED_BY_LIBRARIES | ON_PAGES
-    assert {name: file for name, file in names.items() if name not in exceptions} == {}
-    assert set(exceptions) <= set(names), "what is used by now needs no exception"
-    assert [name for name, page in ON_PAGES.items() if name not in (ROOT / page).read_text()] == []
+    assert {name: file for name, file in names.items() if name not in CALLED_BY_LIBRARIES} == {}
+    assert set(CALLED_BY_LIBRARIES) <= set(names), "what is used by now needs no exception"
 
 
 def test_a_function_that_nothing_calls_is_seen(tmp_path: Path) -> None:

@@ -12,11 +12,20 @@ from rich.text import Text
 from launch.tools.report.choice import name_of
 from launch.tools.report.kept import NONE
 from launch.tools.report.packing import Episodes
+from rlsys.records import unpack_floats
+from rlsys.types import SampleBegin
 from rlsys.untrusted import visible, visible_lines
 
-MODEL, RESULT, PROMPT, BAD = "bold blue", "yellow", "dim", "bold red"
+MODEL, RESULT, PROMPT, BAD, SAMPLE = "bold blue", "yellow", "dim", "bold red", "magenta"
+MOST_RETURNED = 600  # characters
 LISTED = ("step", "task_id", "reward", "correct", "tokens", "turns", "end", "failure")
 RIGHT = {1: "yes", 0: "no"}
+BEGINS: Mapping[str, str] = {
+    SampleBegin.CONVERSATION: "new conversation",
+    SampleBegin.RETOLD: "history retold: the assistant's messages in it are context, not trained",
+    SampleBegin.AGAIN: "continues {} once more",
+    SampleBegin.REWRITTEN: "continues {} in other tokens than were sampled",
+}
 
 
 def list_rows(episodes: Episodes, rows: Sequence[int]) -> Iterator[str]:
@@ -56,21 +65,73 @@ def draw(name: str, line: Mapping[str, Any]) -> Iterator[Text]:
     if failure:
         where = f"{_shown(failure.get('kind'))} in {_shown(failure.get('where'))}: {_shown(failure.get('detail'))}"
         yield Text(f"failed  {where}", BAD)
-    prompt, messages = _messages(line.get("prompt")), _messages(line.get("messages"))
-    judgements, turn = _list(line.get("judgements")), 0
+    agent, prompt, messages = _agent(line), _messages(line.get("prompt")), _messages(line.get("messages"))
+    if agent:
+        returned = _shown(agent["returned"])[:MOST_RETURNED] if "returned" in agent else "nothing"
+        yield Text(f"agent   exit {_shown(agent['exit'])}  returned {returned}")
+    samples = dict(_samples(line, len(prompt), [role for role, _ in messages]))
+    judgements, tree, turn = _list(line.get("judgements")), _tree(line), 0
     findings = [finding for finding in _list(line.get("findings")) if isinstance(finding, Mapping)]
     for number, (role, content) in enumerate([*prompt, *messages]):
         matches = [finding for finding in findings if finding.get("message") == number]
         yield Text()
+        if number in samples:
+            yield Text(f"── {samples[number]}", SAMPLE)
         if number < len(prompt):
             yield from _draw_message(f"prompt, {role}", content, PROMPT, matches)
         elif role == "assistant":
+            name = _name(line, tree[turn].get("number") if turn < len(tree) else turn)
             turn += 1
-            yield from _draw_message(f"model, turn {turn}", content, MODEL, matches)
+            yield from _draw_message(f"model, {name}", content, MODEL, matches)
             if turn <= len(judgements):
                 yield Text(f"  judge: {_shown(judgements[turn - 1])}", PROMPT)
         else:
             yield from _draw_message("tool result" if role == "tool" else "environment", content, RESULT, matches)
+    if agent.get("output") and isinstance(agent["output"], str):
+        yield Text()
+        yield from _draw_message("agent, the end of its output", agent["output"], PROMPT, ())
+
+
+def _agent(line: Mapping[str, Any]) -> Mapping[str, Any]:
+    """What an agent left behind, in an episode of one."""
+    state = _mapping(line.get("state"))
+    return state if state.keys() >= {"exit", "conversations"} else {}
+
+
+def _tree(line: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    return [_mapping(turn) for turn in _list(line.get("turns"))]
+
+
+def _name(line: Mapping[str, Any], number: Any) -> str:
+    return f"{'request' if _agent(line) else 'turn'} {number + 1 if type(number) is int else '?'}"
+
+
+def _samples(line: Mapping[str, Any], num_prompt: int, roles: Sequence[str]) -> Iterator[tuple[int, str]]:
+    """(number of the message it begins with, what is said of it) of each training sample; none where all is one."""
+    turns, said = _tree(line), [num_prompt + at for at, role in enumerate(roles) if role == "assistant"]
+    starts = [at for at, turn in enumerate(turns) if str(turn.get("begins")) in BEGINS]
+    reset = any(turns[at]["begins"] != SampleBegin.REWRITTEN for at in starts[1:])
+    if len(said) != len(turns) or not (reset or _agent(line)):
+        return
+    for sample, (at, end) in enumerate(zip(starts, [*starts[1:], len(turns)], strict=True), start=1):
+        number, reason = turns[at].get("number"), BEGINS[str(turns[at]["begins"])]
+        reason = reason.format(_name(line, turns[at].get("after")))
+        above = ", which begins with the prompt above" if at and number == 0 else ""
+        begin = said[at - 1] + 1 if at else num_prompt if number else 0
+        yield begin, f"sample {sample}: {reason}{above}; {_trained(line, at, end)}"
+
+
+def _trained(line: Mapping[str, Any], start: int, end: int) -> str:
+    sampled = sum(len(_list(ids)) for ids in _list(line.get("token_ids"))[start:end])
+    try:
+        known = [unpack_floats(values) for values in _list(line.get("token_advantages"))[start:end]]
+    except (TypeError, ValueError):
+        known = []
+    trained = 0 if line.get("advantage") is None else sampled
+    if known:
+        trained = int(sum((values == values).sum() for values in known))
+    part = "not " if not trained else f"{trained:,} of them " if trained < sampled else ""
+    return f"{sampled:,} tokens, {part}trained"
 
 
 def _draw_message(heading: str, content: str, style: str, findings: Sequence[Mapping[str, Any]]) -> Iterator[Text]:

@@ -8,7 +8,18 @@ from hypothesis import strategies as st
 
 from rlsys.dialogue import Dialogue
 from rlsys.samples import sample_trajectory
-from rlsys.types import Completion, EpisodeEnd, Message, Reward, Task, Timings, Trajectory, TurnStop, VersionSpan
+from rlsys.types import (
+    Completion,
+    EpisodeEnd,
+    Message,
+    Reward,
+    SampleBegin,
+    Task,
+    Timings,
+    Trajectory,
+    TurnStop,
+    VersionSpan,
+)
 
 
 def user(text: str) -> Message:
@@ -65,6 +76,9 @@ def test_an_agent_that_lets_another_work_goes_on_where_it_was() -> None:
     turns, messages, num_prompt = dialogue.lay_out()
     assert [message.content for message in messages] == ["main?", "sub?", "cd", "more", "ef", "AB", "done", "GH"]
     assert [turn.reply for turn in turns] == ["more", None, "done", None]
+    assert [(turn.number, turn.after, turn.begins) for turn in turns] == [
+        *((1, None, SampleBegin.CONVERSATION), (2, 1, None), (0, None, SampleBegin.CONVERSATION), (3, 0, None)),
+    ]
     assert num_prompt == 1
 
 
@@ -75,13 +89,18 @@ def test_two_answers_to_one_history_are_two_samples_with_the_same_tokens_before(
     say(dialogue, "DE", after=0, heard=[user("s")])
     assert samples_of(dialogue) == [("qABrC", ".xx.x"), ("qABsDE", "....xx")]
     assert [message.content for message in dialogue.conversation(2)] == ["q", "AB", "s", "DE"]
+    assert [turn.begins for turn in dialogue.turns] == [SampleBegin.CONVERSATION, None, SampleBegin.AGAIN]
+    dialogue.hear([user("t")], after=2)
+    dialogue.say(np.asarray(ids("in other tokens"), np.int32), spoken("F"))
+    assert (dialogue.turns[-1].after, dialogue.turns[-1].begins) == (2, SampleBegin.REWRITTEN)
 
 
 def test_what_an_agent_puts_into_the_mouth_of_the_assistant_is_not_the_models() -> None:
     dialogue = Dialogue()
     say(dialogue, "A", after=None, heard=[user("q"), Message(role="assistant", content="example"), user("p")])
     say(dialogue, "B", after=None, heard=[user("q"), Message(role="assistant", content="short"), user("r")])
-    _, messages, num_prompt = dialogue.lay_out()
+    turns, messages, num_prompt = dialogue.lay_out()
+    assert [turn.begins for turn in turns] == [SampleBegin.RETOLD] * 2
     assert [message.role for message in messages[:num_prompt]] == ["user", "assistant", "user"]
     assert [message.role for message in messages[num_prompt:]] == ["assistant", "user", "user", "user", "assistant"]
     assert [message.role for message in dialogue.conversation(1)] == ["user", "assistant", "user", "assistant"]
@@ -114,5 +133,6 @@ def test_each_sampled_token_is_trained_once_behind_all_that_it_saw(steps: list[t
     ends = {text[: mask.rindex("x") + 1] for text, mask in samples}
     assert ends == {text for text, _ in samples}  # what follows the last sampled token is in none
     turns, messages, _ = dialogue.lay_out()
+    assert all(turn.starts_sample == (turn.begins is not None) for turn in turns)
     roles = [message.content for message in messages if message.role == "assistant"]
     assert roles == [turn.completion.text for turn in turns]

@@ -8,11 +8,12 @@ import pytest
 from rlsys.errors import BadInput
 from rlsys.examples import read_answer
 from rlsys.jsonl import json_object, line_of
-from rlsys.records import GroupRecord, Tokens, read_group, record_of, score_json, to_json
+from rlsys.records import GroupRecord, Tokens, read_group, read_trajectory, record_of, score_json, to_json
 from rlsys.rollout import EpisodeBroken, failure_of
 from rlsys.transcripts import read_transcript
 from rlsys.types import EpisodeEnd, Failure, FailureKind, Group, Message, Reward, Task, Timings, TokenStream
 from tests.makers.made import group, ticket, trajectory, turn
+from tests.makers.report_example import agent_episode
 from tests.refused import refused
 
 TASK = {"question": "Capital of France?", "answers": ["Paris"]}
@@ -175,6 +176,15 @@ def test_a_group_is_read_as_it_was_written(changes: dict[str, Any]) -> None:
     records += [record_of(each, played) for each in played.trajectories]
     whole_group = GroupRecord(sequence=7, task_id="t:1", trajectories=tuple(records))
     assert read_group(json_object(line_of(to_json(whole_group)), "here"), "here") == whole_group
+
+
+def test_which_turn_a_turn_continues_is_written_and_read() -> None:
+    line = agent_episode()
+    assert [(turn["number"], turn.get("after"), turn.get("begins")) for turn in line["turns"]] == [
+        *((2, 0, "again"), (3, None, "retold"), (4, None, "conversation"), (5, 4, None)),
+        *((0, None, "conversation"), (1, 0, None), (6, 1, None)),
+    ]
+    assert line_of(to_json(read_trajectory(line, "here"))) == line_of(line)
 
 
 def test_what_an_earlier_version_has_generated_is_read() -> None:

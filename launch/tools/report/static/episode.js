@@ -41,6 +41,48 @@ function drawFailure(failure, title) {
   return make("section", { class: "failure" }, make("h3", {}, `${title}: ${asText(failure.kind)}${where}`), drawText(asText(failure.detail)));
 }
 
+// What an agent left behind, in an episode of one.
+const agentOf = ({ line: { state } }) => (isObject(state) && "exit" in state && "conversations" in state ? state : null);
+const nameOf = (episode, number) => `${agentOf(episode) ? "request" : "turn"} ${Number.isInteger(number) ? number + 1 : "?"}`;
+
+function drawAgent(episode) {
+  const agent = agentOf(episode);
+  if (!agent) return null;
+  const entry = (name, ...value) => make("p", {}, make("span", { class: "label" }, `${name} `), ...value);
+  return make("section", {}, make("h3", {}, "Agent"), entry("exit code", asText(agent.exit ?? "none, it was ended")),
+    entry("returned", "returned" in agent ? shorten(JSON.stringify(agent.returned), 600) : "nothing"),
+    agent.output ? [entry("the end of its output"), drawText(asText(agent.output))] : null);
+}
+
+const BEGINS = new Map([
+  ["conversation", () => "new conversation"],
+  ["retold", () => "history retold: the assistant's messages in it are context, not trained"],
+  ["again", (other) => `continues ${other} once more`],
+  ["rewritten", (other) => `continues ${other} in other tokens than were sampled`],
+]);
+
+// By the number of the message that it begins with, what is said of a training sample; none where all is one.
+function samplesOf(episode) {
+  const samples = new Map(), { turns, prompt } = episode;
+  const said = episode.messages.flatMap((own, at) => (own.role === "assistant" ? [prompt.length + at] : []));
+  const starts = turns.flatMap((own, turn) => (BEGINS.has(own.begins) ? [turn] : []));
+  const reset = starts.slice(1).some((turn) => turns[turn].begins !== "rewritten");
+  if (said.length !== turns.length || !(reset || agentOf(episode))) return samples;
+  starts.forEach((turn, at) => {
+    const { number, after, begins } = turns[turn], first = number === 0;
+    const reason = BEGINS.get(begins)(nameOf(episode, after)) + (first && turn ? ", which begins with the prompt above" : "");
+    samples.set(turn ? said[turn - 1] + 1 : first ? 0 : prompt.length, [`sample ${at + 1}`, reason, trainedOf(episode, turn, starts[at + 1])]);
+  });
+  return samples;
+}
+
+function trainedOf(episode, start, end) {
+  const sampled = episode.tokens.slice(start, end).flat().length;
+  const told = episode.advantages.slice(start, end).flatMap((_, at) => [...numbersOf(episode.advantages, start + at)]);
+  const trained = told.length ? told.filter((each) => !Number.isNaN(each)).length : (episode.line.advantage ?? null) === null ? 0 : sampled;
+  return `${count(sampled)} tokens, ${!trained ? "not " : trained < sampled ? `${count(trained)} of them ` : ""}trained`;
+}
+
 function marksOf(episode, number, text) {
   return episode.findings.filter((each) => each.message === number && Number.isInteger(each.start) && Number.isInteger(each.end))
     .slice(0, MARKS).map((each) => ({ start: offsetAt(text, each.start), end: offsetAt(text, each.end), class: "finding", title: findingText(each) }));
@@ -55,7 +97,7 @@ const findingText = (each) => `${asText(each.rule)} ${typeof each.value === "num
 function drawCard(episode, number, prompt, turn, tokens, most) {
   const own = number < prompt ? episode.prompt[number] : episode.messages[number - prompt];
   const kind = number < prompt ? "prompt" : KINDS.get(own.role) ?? "result";
-  const word = kind === "model" ? `model, turn ${turn + 1}` : kind === "prompt" ? `prompt, ${own.role}` : own.role === "tool" ? "tool result" : "environment";
+  const word = kind === "model" ? `model, ${nameOf(episode, episode.turns[turn]?.number ?? turn)}` : kind === "prompt" ? `prompt, ${own.role}` : own.role === "tool" ? "tool result" : "environment";
   const marks = marksOf(episode, number, own.content);
   const call = kind === "model" ? callAt(episode.messages, number - prompt) : null;
   if (call) marks.push({ ...call, class: "call", title: `call of ${call.name}` });
@@ -69,8 +111,11 @@ function drawCard(episode, number, prompt, turn, tokens, most) {
   return make("article", { class: `card ${kind}` }, label, make("div", { class: "said" }, body, under, judged));
 }
 
+const drawSample = ([name, reason, tokens]) =>
+  make("p", { class: "sample" }, make("b", {}, name), ` ${reason} \u00b7 `, make("span", { class: "quiet" }, tokens));
+
 function drawCards(episode, tokens, most) {
-  const holder = make("div", { class: "cards" });
+  const holder = make("div", { class: "cards" }), samples = samplesOf(episode);
   const prompt = episode.prompt.length, all = prompt + episode.messages.length;
   let drawn = 0, turn = 0;
   const more = button("", draw);
@@ -78,6 +123,7 @@ function drawCards(episode, tokens, most) {
     more.remove();
     for (const end = Math.min(drawn + CARDS, all); drawn < end; drawn++) {
       const isModel = drawn >= prompt && episode.messages[drawn - prompt].role === "assistant";
+      if (samples.has(drawn)) holder.append(drawSample(samples.get(drawn)));
       holder.append(drawCard(episode, drawn, prompt, turn, isModel && tokens ? tokens[turn] ?? null : null, most));
       if (isModel) turn++;
     }
@@ -134,7 +180,7 @@ async function drawEpisode() {
     episode.unreadable === null ? null : make("section", { class: "failure" }, make("h3", {}, "This line cannot be read"), drawText(`${asText(episode.unreadable)}\n${asText(episode.line.line)}`)),
     drawFailure(episode.failure, "Failed"), episode.retried.slice(0, 20).map((each) => drawFailure(each, "Failed before, and was played again")),
     make("div", { class: "columns" }, drawCards(episode, turns, most),
-      make("aside", {}, drawParts(episode), drawSiblings(place), drawTask(episode), drawMore(episode))));
+      make("aside", {}, drawParts(episode), drawAgent(episode), drawSiblings(place), drawTask(episode), drawMore(episode))));
 }
 
 function drawSiblings(place) {
@@ -173,10 +219,12 @@ const ROLES = ["system", "user", "assistant", "tool", "environment"];
 
 // For an issue: each message in a fence that no line of it can close.
 function asMarkdown(place, episode) {
+  const samples = samplesOf(episode);
   const said = [...episode.prompt, ...episode.messages].map((each, number) => {
     const longest = Math.max(2, ...[...each.content.matchAll(/`+/g)].map((found) => found[0].length));
     const fence = "`".repeat(longest + 1);
-    return `${number < episode.prompt.length ? "prompt, " : ""}${ROLES.includes(each.role) ? each.role : "other"}:\n\n${fence}\n${shown(each.content)}\n${fence}`;
+    const sample = samples.has(number) ? `*${samples.get(number).join("; ")}*\n\n` : "";
+    return `${sample}${number < episode.prompt.length ? "prompt, " : ""}${ROLES.includes(each.role) ? each.role : "other"}:\n\n${fence}\n${shown(each.content)}\n${fence}`;
   });
   const facts = ["reward", "correct", "advantage", "tokens", "end", "failure"].filter((name) => store.get(name, place) !== null)
     .map((name) => `${name} ${shown(store.get(name, place))}`);

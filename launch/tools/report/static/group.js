@@ -35,13 +35,13 @@ function rarestFirst(places) {
 
 function drawSibling(place, episode, part, equal) {
   const cards = drawCards(episode, null, 0);
-  const card = part && cards.children[episode.prompt.length + part.message];
-  if (card && card.tagName === "ARTICLE") {
+  const drawn = [...cards.querySelectorAll(".card")], card = part && drawn[episode.prompt.length + part.message];
+  if (card) {
     card.classList.add("parts-here");
     const alike = part.characters ? `, after ${count(part.characters)} equal characters` : "";
     card.querySelector(".who").append(make("span", { class: "parting" }, `siblings part here${alike}`));
   }
-  for (const prompt of [...cards.children].slice(0, episode.prompt.length)) prompt.remove();
+  for (const prompt of drawn.slice(0, episode.prompt.length)) prompt.remove();
   const correct = asNumber(store.get("correct", place));
   return make("section", { class: "sibling" },
     make("a", { class: "bar", href: linkTo("t", store.id(place)) }, make("b", {}, `sibling ${store.get("sibling", place)}`),

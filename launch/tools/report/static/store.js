@@ -103,7 +103,7 @@ function asEpisode(line) {
     line: found, prompt, messages: list(found.messages).map(message), task: isObject(found.task) ? found.task : {},
     parts: isObject(found.parts) ? Object.entries(found.parts) : [], findings: list(found.findings).filter(isObject),
     judgements: list(found.judgements).map(asText), failure: isObject(found.failure) ? found.failure : null,
-    retried: list(found.retried).filter(isObject),
+    retried: list(found.retried).filter(isObject), turns: list(found.turns).filter(isObject),
     tokens: list(found.token_ids).map((turn) => list(turn).filter(Number.isInteger)), unreadable: found.unreadable ?? null,
     versions: list(found.weight_versions), logprobs: list(found.logprobs), advantages: list(found.token_advantages),
   };

@@ -56,17 +56,18 @@ function tokenTexts(ids, pieces) {
   });
 }
 
+function numbersOf(own, turn) {
+  try {
+    return typeof own?.[turn] === "string" ? halfFloats(own[turn]) : [];
+  } catch {
+    return []; // no base64
+  }
+}
+
 // Of each token of a turn: text, id, log-probability, version, advantage, where they are known.
 function tokensOf(episode, turn, pieces) {
   const ids = episode.tokens[turn] ?? [];
-  const numbers = (own) => {
-    try {
-      return typeof own?.[turn] === "string" ? halfFloats(own[turn]) : [];
-    } catch {
-      return []; // no base64
-    }
-  };
-  const [logprobs, advantages] = [numbers(episode.logprobs), numbers(episode.advantages)];
+  const [logprobs, advantages] = [numbersOf(episode.logprobs, turn), numbersOf(episode.advantages, turn)];
   const versions = new Array(ids.length).fill(null);
   for (const span of list(episode.versions[turn])) {
     const end = Math.min(span?.[2] | 0, ids.length);

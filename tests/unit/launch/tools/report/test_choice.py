@@ -17,7 +17,8 @@ from launch.cli import run
 from launch.tools.report.choice import Range, find_like, find_named, name_of, read_range
 from launch.tools.report.terminal import draw
 from rlsys.errors import BadInput
-from tests.makers.report_example import episodes_of, write_run
+from rlsys.records import pack_floats
+from tests.makers.report_example import agent_episode, episodes_of, write_run
 
 HOSTILE = "\x1b[31m\u202eevil\u2066 [bold]markup[/bold]\r"
 
@@ -120,14 +121,66 @@ def test_findings_are_underlined_where_they_are(tmp_path: Path) -> None:
     assert underlined == ["bc"]
 
 
+def lines_of(line: dict[str, Any]) -> list[str]:
+    return [text.plain for text in draw("x", line)]
+
+
+def headings(line: dict[str, Any]) -> list[str]:
+    """Who speaks, and where a sample begins."""
+    return [text for text in lines_of(line) if text.startswith(("──", "model"))]
+
+
+def test_requests_of_an_agent_are_numbered_and_samples_begin_with_a_reason() -> None:
+    line = agent_episode(HOSTILE, exit=1, returned=[HOSTILE])
+    assert headings(line) == [
+        "── sample 1: continues request 1 once more; 20 tokens, trained",
+        "model, request 3",
+        "── sample 2: history retold: the assistant's messages in it are context, not trained; 12 tokens, trained",
+        "model, request 4",
+        *("── sample 3: new conversation; 23 tokens, trained", "model, request 5", "model, request 6"),
+        "── sample 4: new conversation, which begins with the prompt above; 97 tokens, trained",
+        *("model, request 1", "model, request 2", "model, request 7"),
+    ]
+    shown = lines_of(line)
+    assert next(text for text in shown if text.startswith("agent ")).startswith("agent   exit 1  returned [")
+    assert shown[shown.index("agent, the end of its output") + 1] == "│ planning"
+    assert "agent, the end of its output" not in lines_of(agent_episode(output=""))
+    assert not set("".join(shown)) & set("\x1b\u202e\u2066\r")
+    assert "12 tokens, not trained" in headings(line | {"advantage": None})[2]
+    credit = [pack_floats(np.array([1.0, np.nan, 2.0], np.float32))] * 7
+    assert "20 tokens, 2 of them trained" in headings(line | {"token_advantages": credit})[0]
+
+
+def test_a_context_that_an_environment_resets_is_marked_and_one_in_other_tokens_is_not() -> None:
+    line = agent_episode()
+    del line["state"]
+    assert headings(line)[:2] == ["── sample 1: continues turn 1 once more; 20 tokens, trained", "model, turn 3"]
+    rewritten = [{"number": number, "after": number - 1, "begins": "rewritten"} for number in range(7)]
+    assert headings(line | {"turns": rewritten}) == [f"model, turn {number}" for number in range(1, 8)]
+
+
+BEGUN = [
+    {"number": "1", "after": {}, "begins": "again"},
+    3,
+    {"begins": []},
+    *({"begins": "again", "after": 1e400},) * 4,
+]
+
+
 @pytest.mark.parametrize(
-    "line", [{}, {"messages": 3, "prompt": {}, "task": [], "findings": [1], "parts": 7, "failure": ""}]
+    "line",
+    [
+        {},
+        {"messages": 3, "prompt": {}, "task": [], "findings": [1], "parts": 7, "failure": "", "turns": 7, "state": []},
+        {**agent_episode(), "turns": BEGUN, "token_ids": 3, "token_advantages": [5], "advantage": "x"},
+        {**agent_episode(), "reward": None, "state": {"exit": [], "conversations": 1, "output": 3}, "turns": [{}]},
+    ],
 )
 def test_another_shape_is_shown_as_far_as_it_goes(line: dict[str, object]) -> None:
     console = Console(record=True, file=open("/dev/null", "w"))  # noqa: SIM115
     for text in draw("x", line):
         console.print(text)
-    assert "reward null" in console.export_text()
+    assert "reward " in console.export_text()
 
 
 def test_lists_and_json(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
