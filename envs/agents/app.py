@@ -1,12 +1,14 @@
-"""`POST /v1/chat/completions` and `GET /v1/models` as a Starlette app, whoever answers."""
+"""`POST /v1/chat/completions`, `POST /v1/responses` and `GET /v1/models` as a Starlette app, whoever answers."""
 
 from __future__ import annotations
 
 import asyncio
 import json
 import secrets
-from collections.abc import AsyncIterator, Coroutine, Mapping
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
 from typing import Any, Protocol
 
 from starlette.applications import Starlette
@@ -14,12 +16,30 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
 
-from envs.agents.chat import ChatAnswer, ChatRequest, Refused, chunks_json, completion_json, read_request
+from envs.agents.chat import ChatAnswer, ChatRequest, Refused, chat_events, completion_json, read_request
+from envs.agents.responses import read_response_request, response_events, response_json
 
 MAX_BODY = 1 << 20  # bytes of a request: what a client sends is tokenised
 ALIVE_S = 10.0  # between two signs of life in a stream
 OVERRIDES = "x-rlsys-overridden"
 CLIENT_GONE = 499
+
+
+@dataclass(frozen=True, slots=True)
+class Form:
+    """In which one of OpenAI's APIs asks and is answered: by an answer's number, the model, the request and answers."""
+
+    read: Callable[..., ChatRequest]
+    whole: Callable[[str, str, ChatRequest, Sequence[ChatAnswer]], Mapping[str, Any]]
+    events: Callable[[str, str, ChatRequest, Sequence[ChatAnswer] | Refused], Iterator[str]]
+
+
+FORMS = {
+    "/v1/chat/completions": Form(
+        read_request, lambda number, model, _, answers: completion_json(number, model, answers), chat_events
+    ),
+    "/v1/responses": Form(read_response_request, response_json, response_events),
+}
 
 
 class Answering(Protocol):
@@ -45,7 +65,7 @@ class Answering(Protocol):
 
 
 def make_chat_app(answering: Answering) -> Starlette:
-    """`read_request` says what a request may hold."""
+    """`read_request` and `read_response_request` say what a request may hold."""
 
     def admit(request: Request) -> str:
         scheme, _, key = request.headers.get("authorization", "").partition(" ")
@@ -58,30 +78,30 @@ def make_chat_app(answering: Answering) -> Starlette:
         model = {"id": answering.model, "object": "model", "created": 0, "owned_by": "rlsys"}
         return _json({"object": "list", "data": [model]})
 
-    async def complete(request: Request) -> Response:
+    async def complete(form: Form, request: Request) -> Response:
         key = admit(request)
         try:
-            return await answer(request, key)
+            return await answer(form, request, key)
         except Refused:
             answering.note_refused(key)
             raise
 
-    async def answer(request: Request, key: str) -> Response:
-        asked = read_request(await _read_json(request), overrides=answering.overrides)
-        number = f"chatcmpl-{secrets.token_hex(12)}"
+    async def answer(form: Form, request: Request, key: str) -> Response:
+        asked = form.read(await _read_json(request), overrides=answering.overrides)
+        number = secrets.token_hex(12)
         headers = {OVERRIDES: ", ".join(asked.overridden)} if asked.overridden else {}
         if asked.stream:
             answers = asyncio.ensure_future(answering.answer(key, asked))
-            stream = _stream(answers, asked, number, answering.model)
+            stream = _stream(answers, partial(form.events, number, answering.model, asked))
             return StreamingResponse(stream, media_type="text/event-stream", headers=headers)
         answers_now = await _while_connected(request, answering.answer(key, asked))
-        return _json(completion_json(number, answering.model, answers_now), headers=headers)
+        return _json(form.whole(number, answering.model, asked, answers_now), headers=headers)
 
     async def health(_: Request) -> Response:
         return _json({"status": "unhealthy" if answering.failed else "ok"}, 503 if answering.failed else 200)
 
     routes = [
-        Route("/v1/chat/completions", complete, methods=["POST"]),
+        *(Route(path, partial(complete, form), methods=["POST"]) for path, form in FORMS.items()),
         Route("/v1/models", models, methods=["GET"]),
         Route("/health", health, methods=["GET"]),
     ]
@@ -126,20 +146,21 @@ async def _read_json(request: Request) -> Any:
 
 
 async def _stream(
-    answers: asyncio.Future[list[ChatAnswer]], asked: ChatRequest, number: str, model: str
+    answers: asyncio.Future[list[ChatAnswer]], events: Callable[[Sequence[ChatAnswer] | Refused], Iterator[str]]
 ) -> AsyncIterator[str]:
     """What the policy wrote, once it is written; until then a sign of life, for a client that waits."""
+    written: Sequence[ChatAnswer] | Refused
     try:
         while not answers.done():
             await asyncio.wait([answers], timeout=ALIVE_S)
             if not answers.done():
                 yield ": the policy is writing\n\n"
-        for chunk in chunks_json(number, model, answers.result(), usage=asked.usage):
-            yield f"data: {json.dumps(chunk)}\n\n"
+        written = answers.result()
     except Refused as error:
-        yield f"data: {json.dumps(error.json())}\n\n"
+        written = error
     finally:  # the client may have gone
         answers.cancel()
         with suppress(asyncio.CancelledError, Refused):
             await answers
-    yield "data: [DONE]\n\n"
+    for event in events(written):
+        yield event

@@ -10,7 +10,7 @@ import hashlib
 import json
 import math
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -107,7 +107,7 @@ def read_request(body: Any, *, overrides: bool) -> ChatRequest:
     settings = TurnSettings(
         stop=_stops(body.get("stop")),
         offer=_offer(body, forced=overrides),
-        max_tokens=_count(body, "max_completion_tokens", "max_tokens"),
+        max_tokens=read_count(body, "max_completion_tokens", "max_tokens"),
         reports=True,
         logprobs=body.get("logprobs") is True,
     )
@@ -116,7 +116,7 @@ def read_request(body: Any, *, overrides: bool) -> ChatRequest:
             raise Refused(400, f"{key!r} is {body[key]!r}: expected true or false")
     if body.get("top_logprobs"):
         raise Refused(400, "'top_logprobs' is not supported here: of each token the sampled one is known")
-    choices = _count(body, "n") or 1
+    choices = read_count(body, "n") or 1
     if choices > MOST_CHOICES:
         raise Refused(400, f"'n' is {choices}: expected at most {MOST_CHOICES}")
     options, sampling = body.get("stream_options"), _sampling(body)
@@ -185,7 +185,7 @@ def _stops(value: Any) -> tuple[str, ...]:
     return tuple(stops)
 
 
-def _count(body: Mapping[str, Any], *keys: str) -> int | None:
+def read_count(body: Mapping[str, Any], *keys: str) -> int | None:
     for key in keys:
         value = body.get(key)
         if value is None:
@@ -274,7 +274,7 @@ def usage_json(answers: Sequence[ChatAnswer]) -> dict[str, int]:
     return {"prompt_tokens": prompt, "completion_tokens": completion, "total_tokens": prompt + completion}
 
 
-def _logprobs(answer: ChatAnswer) -> dict[str, Any] | None:
+def logprobs_json(answer: ChatAnswer) -> dict[str, Any] | None:
     if not answer.sampled.tokens:
         return None
     content = [
@@ -289,25 +289,36 @@ def completion_json(number: str, model: str, answers: Sequence[ChatAnswer]) -> d
         {
             "index": index,
             "message": message_json(answer),
-            "logprobs": _logprobs(answer),
+            "logprobs": logprobs_json(answer),
             "finish_reason": answer.finish_reason,
         }
         for index, answer in enumerate(answers)
     ]
-    head = {"id": number, "object": "chat.completion", "created": int(time.time()), "model": model}
+    head = {"id": f"chatcmpl-{number}", "object": "chat.completion", "created": int(time.time()), "model": model}
     return {**head, "choices": choices, "usage": usage_json(answers)}
 
 
 def chunks_json(number: str, model: str, answers: Sequence[ChatAnswer], *, usage: bool) -> Iterator[dict[str, Any]]:
     """The same as a stream: each message whole, for it is sampled before the first word of it is sent."""
-    head = {"id": number, "object": "chat.completion.chunk", "created": int(time.time()), "model": model}
+    head = {"id": f"chatcmpl-{number}", "object": "chat.completion.chunk", "created": int(time.time()), "model": model}
     for index, answer in enumerate(answers):
         delta = message_json(answer)
         for at, call in enumerate(delta.get("tool_calls", ())):
             call["index"] = at
-        choice = {"index": index, "delta": delta, "logprobs": _logprobs(answer), "finish_reason": None}
+        choice = {"index": index, "delta": delta, "logprobs": logprobs_json(answer), "finish_reason": None}
         yield {**head, "choices": [choice]}
         end = {"index": index, "delta": {}, "logprobs": None, "finish_reason": answer.finish_reason}
         yield {**head, "choices": [end]}
     if usage:
         yield {**head, "choices": [], "usage": usage_json(answers)}
+
+
+def chat_events(
+    number: str, model: str, request: ChatRequest, written: Sequence[ChatAnswer] | Refused
+) -> Iterator[str]:
+    chunks: Iterable[dict[str, Any]] = (
+        [written.json()] if isinstance(written, Refused) else chunks_json(number, model, written, usage=request.usage)
+    )
+    for chunk in chunks:
+        yield f"data: {json.dumps(chunk)}\n\n"
+    yield "data: [DONE]\n\n"

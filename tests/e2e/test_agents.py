@@ -83,6 +83,24 @@ def test_a_stream_has_calls_usage_and_log_probabilities(playing: Playing) -> Non
     assert played.state is not None and played.state["returned"] == "add True True"
 
 
+def test_a_loop_over_responses_is_one_sample_streamed_or_not(playing: Playing) -> None:
+    played = playing.play("respond", CALL, "It is 5.", "One.")
+    assert played.end is EpisodeEnd.ANSWERED and isinstance(played.reward, Reward) and played.reward.value == 1.0
+    assert played.metrics["overridden_settings"] == 3 and "new_conversations" not in played.metrics
+    roles = ["system", "user", "assistant", "tool", "assistant", "user", "assistant"]
+    assert [message.role for message in played.messages] == roles
+    assert played.messages[3] == Message(role="tool", content="5", tool="add", call_id="000000000")
+    (sample,) = sample_trajectory(played, 1.0)
+    sampled = [token for turn in played.turns for token in turn.completion.token_ids.tolist()]
+    assert sample.token_ids[sample.loss_mask].tolist() == sampled
+
+
+def test_what_a_response_cannot_be_is_refused_by_its_name(playing: Playing) -> None:
+    played = playing.play("unanswered", "One.")
+    assert played.state is not None and played.state["returned"] == ["completed", *[True] * 7]
+    assert played.metrics["refused_requests"] == 7
+
+
 def test_what_would_change_the_distribution_is_refused_by_its_name(playing: Playing) -> None:
     played = playing.play("refused", "One.")
     assert played.state is not None

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from contextlib import suppress
+from functools import partial
 from typing import Any
 
 import httpx
@@ -89,6 +90,55 @@ def stream(*_: Any) -> str:
     calls = [call for chunk in chunks for choice in chunk.choices for call in choice.delta.tool_calls or ()]
     usage = next(chunk.usage for chunk in chunks if chunk.usage)
     return f"{calls[0].function.name} {usage.completion_tokens > 0} {chunks[0].choices[0].logprobs is not None}"
+
+
+def respond(task: Any, *_: Any) -> float:
+    """The usual loop over the API of responses, every second answer streamed, and one more as events."""
+    tools: Any = [{"type": "function", **TOOLS[0]["function"]}]
+    items: list[Any] = [{"role": "user", "content": [{"type": "input_text", "text": "2 + 3?"}]}]
+    client, streamed = OpenAI(max_retries=0), False
+    options: Any = {"model": "any", "instructions": "Add.", "tools": tools, "temperature": 0.2, "store": False}
+    while True:
+        if streamed:
+            with client.responses.stream(input=items, **options) as stream:
+                response: Any = stream.get_final_response()
+        else:
+            response = client.responses.create(input=items, include=["reasoning.encrypted_content"], **options)
+        streamed = not streamed
+        items += response.output
+        calls = [item for item in response.output if item.type == "function_call"]
+        if not calls:
+            break
+        for call in calls:
+            arguments = json.loads(call.arguments)
+            total = str(arguments["a"] + arguments["b"])
+            items.append({"type": "function_call_output", "call_id": call.call_id, "output": total})
+    items.append(user("again"))
+    events = list(client.responses.create(input=items, stream=True, **options))
+    shown = "".join(event.delta for event in events if event.type == "response.output_text.delta")
+    assert [event.sequence_number for event in events] == list(range(len(events)))
+    return float(response.output_text == "It is 5." and shown == "One." and response.usage.output_tokens > 0)
+
+
+def unanswered(*_: Any) -> list[Any]:
+    """What responses do not take, by its name."""
+    client: Any = OpenAI(max_retries=0)
+    ask = partial(client.responses.create, model="any", input="q")
+    answers: list[Any] = [ask(max_output_tokens=5).status]
+    for name, options in {
+        "previous_response_id": {"previous_response_id": "resp_1"},
+        "conversation": {"conversation": "conv_1"},
+        "background": {"background": True},
+        "tools[0].type is 'web_search'": {"tools": [{"type": "web_search"}]},
+        "text.format": {"text": {"format": {"type": "json_object"}}},
+        "reasoning.effort": {"reasoning": {"effort": "low"}},
+        "input_image": {"input": [{"role": "user", "content": [{"type": "input_image", "image_url": "x"}]}]},
+    }.items():
+        try:
+            ask(**options)
+        except openai.BadRequestError as error:
+            answers.append(name in str(error))
+    return answers
 
 
 def refused(task: Any, base_url: str, api_key: str) -> list[Any]:
@@ -213,6 +263,22 @@ def daemon(*_: Any) -> float:
 
 AGENTS = {
     agent.__name__: agent
-    for agent in (calculate, delegate, several, stream, refused, late, hang, fail, leave, crash, killed, bomb, eat)
+    for agent in (
+        calculate,
+        delegate,
+        several,
+        stream,
+        respond,
+        unanswered,
+        refused,
+        late,
+        hang,
+        fail,
+        leave,
+        crash,
+        killed,
+        bomb,
+        eat,
+    )
     + (flood, endless, shout, huge, silent, daemon)
 }

@@ -10,7 +10,9 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import httpx
+import openai
 import pytest
+from openai import OpenAI
 
 from envs.agents.app import MAX_BODY, make_chat_app
 from envs.agents.chat import ChatAnswer, ChatRequest, Refused
@@ -21,7 +23,7 @@ ASK = {"messages": [{"role": "user", "content": "q"}]}
 
 
 class Scripted:
-    """Answers to the key `quick`; to `slow` it never does."""
+    """Answers to the key `quick`; to `slow` it never does, and `broken` it refuses late."""
 
     model, failed, overrides = "m", False, True
 
@@ -30,7 +32,7 @@ class Scripted:
         self.refused = 0
 
     def admit(self, key: str) -> None:
-        if key not in ("quick", "slow"):
+        if key not in ("quick", "slow", "broken"):
             raise Refused(401, "who is it?")
 
     async def answer(self, key: str, request: ChatRequest) -> list[ChatAnswer]:
@@ -41,6 +43,8 @@ class Scripted:
             except asyncio.CancelledError:
                 self.cancelled.set()
                 raise
+        if key == "broken":
+            raise Refused(503, "the engine is gone")
         sampled = Sampled(num_context=1, num_tokens=1, stop=TurnStop.EOS)
         return [ChatAnswer(content="a", calls=(), sampled=sampled)] * request.choices
 
@@ -75,6 +79,14 @@ def test_nothing_is_sampled_for_a_client_that_has_gone(url: str, scripted: Scrip
         post(url, "slow", {**ASK, "stream": stream}, timeout=0.5)
     assert scripted.begun.is_set() and scripted.cancelled.wait(30)
     assert post(url, "quick").status_code == 200
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_a_response_that_fails_is_an_error_of_the_sdk(url: str, stream: bool) -> None:
+    client = OpenAI(base_url=url.removesuffix("/chat/completions"), api_key="broken", max_retries=0)
+    with pytest.raises(openai.APIError, match="the engine is gone"):
+        answer: Any = client.responses.create(model="any", input="q", stream=stream)
+        list(answer)
 
 
 def test_errors_have_openais_form_and_are_counted(url: str, scripted: Scripted) -> None:
