@@ -1,4 +1,4 @@
-"""`rlsys serve policy`: a trained model behind chat completions, with a real engine and the real SDK."""
+"""`rlsys serve policy`: a trained model behind OpenAI's two APIs, with a real engine and the real SDK."""
 
 from __future__ import annotations
 
@@ -66,6 +66,12 @@ def test_a_conversation_goes_on_behind_what_was_sampled(tmp_path: Path) -> None:
             chunk.choices[0].delta.content or "" for chunk in ask(messages=[FIRST], stream=True, **options)
         )
         assert streamed == text
+        cut = {"model": "any", "temperature": 0, "max_output_tokens": 5}
+        response = client.responses.create(input=[FIRST], **cut)
+        assert (response.output_text, response.status) == (text, "incomplete")
+        follow = client.responses.create(input=[FIRST, *response.output, {"role": "user", "content": "and?"}], **cut)
+        assert follow.usage.input_tokens == second.usage.prompt_tokens
+        assert follow.output_text == second.choices[0].message.content
         for wrong, name in (({"top_k": 5}, "top_k"), ({"temperature": 3}, "temperature"), ({"top_p": 0}, "top_p")):
             with pytest.raises(openai.BadRequestError, match=name):
                 client.chat.completions.create(model="any", messages=[FIRST], extra_body=wrong)
