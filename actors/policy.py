@@ -1,6 +1,6 @@
-"""A trained model behind `POST /v1/chat/completions`, with its template, its tools and its ends: for people and agents.
+"""A trained model behind OpenAI's chat completions and responses, with its template, its tools and its ends.
 
-It answers what `env.name=agent` answers (`envs/agents/chat.py`), and samples as it is asked to.
+It answers what `env.name=agent` answers (`envs/agents/app.py`), and samples as it is asked to.
 """
 
 from __future__ import annotations

@@ -1,1 +1,1 @@
-"""Agents that somebody else wrote: they ask an endpoint of chat completions, and the policy answers."""
+"""Agents that somebody else wrote: they ask OpenAI's chat completions or responses, and the policy answers."""

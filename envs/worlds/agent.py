@@ -1,4 +1,4 @@
-"""An agent that somebody else wrote, unchanged: it asks an endpoint of chat completions, and the policy answers.
+"""An agent that somebody else wrote, unchanged: it asks as OpenAI's API is asked, and the policy answers.
 
 | the agent | what happens |
 |---|---|

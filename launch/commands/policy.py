@@ -29,6 +29,6 @@ def serve(options: argparse.Namespace) -> None:
     service = make_policy_service(spec, options.model, template_args=args, **place)
 
     def started(url: str) -> None:
-        print(f"rlsys: {folder} on {url}/v1: POST /chat/completions, GET /models", flush=True)
+        print(f"rlsys: {folder} on {url}/v1: POST /chat/completions /responses, GET /models", flush=True)
 
     serve_until_signal(service, started)

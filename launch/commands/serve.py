@@ -1,7 +1,7 @@
 """`rlsys serve`: a service alone.
 
 The judge hosts its model (vLLM) or stands in front of an endpoint. The retriever is for any client of
-Search-R1's or ReSearch's protocol. The policy is a trained model behind OpenAI's chat completions.
+Search-R1's or ReSearch's protocol. The policy is a trained model behind OpenAI's chat completions and responses.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ EXAMPLES = """examples:
   rlsys serve retriever --corpus wiki.jsonl --port 8000   the retrieval service alone
   rlsys serve judge --model ./my-judge                    the judge alone, or --endpoint URL --model NAME
 """
-POLICY_HELP = "answer POST /v1/chat/completions with the model of a run, a checkpoint or a folder"
+POLICY_HELP = "answer POST /v1/chat/completions and /v1/responses with the model of a run, a checkpoint or a folder"
 POLICY_EXAMPLES = """examples:
   rlsys serve policy runs/mine                                          its newest checkpoint, on 127.0.0.1:8200
   rlsys serve policy runs/mine@best --port 0
