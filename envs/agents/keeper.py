@@ -37,6 +37,7 @@ MOST_RETURNED = 1 << 15  # bytes of JSON
 NPROC_SINCE = (5, 14)  # the kernel that counts a user's processes for each namespace
 PIDS_SINCE, PIDS_LEAST = (6, 14), 301  # the kernel that has it, and the smallest limit that it takes
 RETURNED = 3  # the descriptor of an agent for its result
+MODEL = {"OPENAI_DEFAULT_MODEL": "policy"}  # else the Agents SDK asks for what its default model alone takes
 NOWHERE = {"OPENAI_BASE_URL": "http://127.0.0.1:9/v1", "OPENAI_API_KEY": "none"}  # while a module is imported
 
 libc = ctypes.CDLL(None, use_errno=True)
@@ -249,7 +250,7 @@ def pass_on_end(child: int) -> None:
 
 
 def play(job: dict[str, Any], function: Any, clients: list[Any]) -> NoReturn:
-    os.environ |= {"OPENAI_BASE_URL": job["base_url"], "OPENAI_API_KEY": job["api_key"]}
+    os.environ |= {"OPENAI_BASE_URL": job["base_url"], "OPENAI_API_KEY": job["api_key"], **MODEL}
     for client in clients:
         client.base_url, client.api_key = job["base_url"], job["api_key"]
     task = json.dumps(job["task"])
@@ -295,7 +296,7 @@ async def settle(answer: Any) -> Any:
 def import_function(path: str) -> tuple[Any, list[Any]]:
     """The agent, and the SDK's clients that its modules have made while they were imported: most scripts make theirs
     there. Each fork gives them its address and key."""
-    os.environ |= NOWHERE
+    os.environ |= NOWHERE | MODEL
     place, _, name = path.rpartition(".")
     function = getattr(importlib.import_module(place), name)
     if not callable(function):
