@@ -3,8 +3,6 @@ it speaks, from a venv of its own."""
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -13,7 +11,7 @@ from actors.renderer import ChatRenderer
 from envs.protocols.families.tagged import HERMES
 from rlsys.samples import sample_trajectory
 from rlsys.types import EpisodeEnd, Reward, ToolCall
-from tests.makers.agents import PLAN, Playing
+from tests.makers.agents import PLAN, Playing, install
 from tests.makers.played import tokenizer_in
 
 CALL = HERMES.write("Let me add.", (ToolCall(name="add", arguments={"a": 2, "b": 3}),))
@@ -70,11 +68,7 @@ print(float(asyncio.run(run()).final_output == "It is 5."))
     ids=["pydantic-ai", "openai-agents"],
 )
 def test_its_loop_of_tools_is_one_sample(package: str, script: str, ways: list[str], tmp_path: Path) -> None:
-    python = tmp_path / "venv" / "bin" / "python"
-    subprocess.run([sys.executable, "-m", "venv", str(tmp_path / "venv")], check=True)
-    installed = subprocess.run([python, "-m", "pip", "install", "-q", package], capture_output=True, text=True)
-    if installed.returncode:
-        pytest.skip(f"{package} cannot be installed here")
+    python = install(package, tmp_path)
     (tmp_path / "agent.py").write_text(script)
     texts = ["Add. 2 + 3? Let me add. It is 5. add two numbers", CALL]
     renderer = ChatRenderer(str(tokenizer_in(tmp_path / "model", texts, HERMES.tags)))
