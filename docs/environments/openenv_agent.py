@@ -1,11 +1,9 @@
-"""An agent that plays the environment of an OpenEnv server by OpenEnv's own loop, and returns the environment's reward.
-
-python openenv_agent.py URL SPLIT: the tasks of the environment, from its own list.
-"""
+"""An agent that plays an OpenEnv server by OpenEnv's own loop. With URL SPLIT it writes the server's own tasks."""
 
 import json
 import os
 import sys
+from contextlib import closing
 
 import requests
 from openenv.core import GenericEnvClient
@@ -13,6 +11,7 @@ from openenv.core.env_server.mcp_types import Tool
 from openenv.core.harness import MCPHarnessAdapter, StepEnvSessionAdapter, ToolResult
 from openenv.core.harness.collect import build_model_step
 from openenv.core.llm_client import OpenAIClient
+from websockets.exceptions import WebSocketException
 
 
 def solve(task, url):
@@ -26,13 +25,11 @@ def solve(task, url):
         tool_result_builder=lambda name, arguments, step, state: ToolResult(step.observation, step.done),
         reset_kwargs=task["reset"],
     )
-    try:
-        key, most = os.environ["OPENAI_API_KEY"], 1 << 20  # tokens of a message: the limit is the run's own
-        policy = OpenAIClient(os.environ["OPENAI_BASE_URL"], None, "policy", api_key=key, max_tokens=most)
+    key, most = os.environ["OPENAI_API_KEY"], 1 << 20  # tokens of a message: the limit is the run's own
+    policy = OpenAIClient(os.environ["OPENAI_BASE_URL"], None, "policy", api_key=key, max_tokens=most)
+    with closing(session):
         played = MCPHarnessAdapter().run_white_box(build_model_step(policy), session)
         return session.verify(played.messages).env_reward or 0.0  # None: it has never acted
-    finally:
-        session.close()
 
 
 def write_tasks(url, split):
@@ -46,4 +43,7 @@ if __name__ == "__main__":
     if len(sys.argv) > 2:
         write_tasks(*sys.argv[1:])
     else:
-        print(solve(json.load(sys.stdin), sys.argv[1]))
+        try:
+            print(solve(json.load(sys.stdin), sys.argv[1]))
+        except (OSError, WebSocketException):  # the server is gone, which says nothing of the policy
+            sys.exit(137)  # as one that was killed: it is played again

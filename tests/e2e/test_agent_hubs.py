@@ -22,9 +22,9 @@ from tests.makers.played import tokenizer_in
 from tests.paths import ROOT
 
 PAGES = ROOT / "docs" / "environments"
-VERIFIERS, OPENENV = "verifiers==0.2.1", "openenv==0.10.0"
+VERIFIERS, OPENENV = "verifiers==0.3.0", "openenv==0.10.0"
 ADD = HERMES.write("Let me add.", (ToolCall(name="add", arguments={"a": 2, "b": 3}),))
-ACTS = [HERMES.write("Let me try.", (ToolCall(name="act", arguments={"value": value}),)) for value in (4, 5)]
+ACTS = [HERMES.write("Let me try.", (ToolCall(name="act", arguments={"value": value}),)) for value in (4, 5, -1)]
 OF_VERIFIERS = '''
 import verifiers as vf
 from datasets import Dataset
@@ -61,6 +61,7 @@ def load_environment(kind: str = "", count: int = 20) -> vf.Environment:
     return env(dataset=Dataset.from_list(rows), system_prompt="Add.", tools=[add], rubric=rubric)
 '''
 OF_OPENENV = '''
+import os
 import socket
 import uvicorn
 from openenv.core.env_server import Action, Environment, Observation, State, create_app
@@ -94,6 +95,8 @@ class Adder(Environment):
         return Told(text=f"{index} + 3?")
 
     def step(self, action, timeout_s=None, **_):
+        if action.value < 0:
+            os._exit(1)
         right = action.value == self.index + 3
         told = Told(text="yes" if right else "no", done=right)
         told.reward = self._apply_rubric(action, told)
@@ -178,14 +181,15 @@ def test_an_environment_of_openenv(tmp_path: Path, renderer: ChatRenderer) -> No
         url = f"http://127.0.0.1:{server.stdout.readline().strip()}"
         with playing(tmp_path, renderer, f"{python} {PAGES / 'openenv_agent.py'} {url}", "train") as plays:
             task = task_of(plays, "adder train 2")
-            played = plays.play(task, *ACTS)
+            played = plays.play(task, *ACTS[:2])
             check(played, 0.75, "user assistant tool assistant")
             assert "yes" not in played.messages[2].content and "reward" not in played.messages[2].content
             check(plays.play(task, ACTS[0], "It is 5."), 0.25, "user assistant tool assistant")
             check(plays.play(task, "It is 5."), 0.0, "user assistant")
-            server.kill()
-            server.wait()
-            assert isinstance(plays.play(task, *ACTS).reward, Failure)
+            assert played.metrics["overridden_settings"] == 2
+            for texts in ([ACTS[2]], []):  # the server ends in the middle of an episode, and is gone before the next
+                gone = plays.play(task, *texts)
+                assert isinstance(gone.reward, Failure) and gone.reward.kind is FailureKind.INFRA
     finally:
         server.kill()
         server.communicate()
