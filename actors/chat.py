@@ -14,6 +14,7 @@ from typing import Any, Protocol
 from envs.protocols.families.family import Family
 from envs.protocols.native import FAMILIES, family_of
 from rlsys.errors import BadInput
+from rlsys.records import call_json
 from rlsys.types import Message, ToolCall, ToolOffer
 
 MARK = "\u241fassistant\u241f"
@@ -46,18 +47,13 @@ def chat_form(messages: Sequence[Message], *, texts: bool) -> list[dict[str, Any
     for message in fold_inline(messages):
         entry: dict[str, Any] = {"role": message.role, "content": message.content}
         if message.calls:
-            entry["tool_calls"] = [_call_form(call, texts) for call in message.calls]
+            entry["tool_calls"] = [call_json(call, texts=texts) for call in message.calls]
         if message.tool:
             entry["name"] = message.tool
         if message.call_id:
             entry["tool_call_id"] = message.call_id
         chat.append(entry)
     return chat
-
-
-def _call_form(call: ToolCall, texts: bool) -> dict[str, Any]:
-    arguments = json.dumps(call.arguments, ensure_ascii=False) if texts else dict(call.arguments)
-    return {"type": "function", "id": call.call_id, "function": {"name": call.name, "arguments": arguments}}
 
 
 def fold_inline(messages: Sequence[Message]) -> list[Message]:

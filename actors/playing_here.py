@@ -28,7 +28,7 @@ from rlsys.errors import RunFailed
 from rlsys.group_rollout import run_group
 from rlsys.rollout import EpisodeBroken, Player, RolloutPlan, TurnRequest
 from rlsys.system.calls import SERVICE_TOKEN
-from rlsys.types import Completion, Failure, FailureKind, Group, Ticket, TurnStop
+from rlsys.types import Completion, Failure, FailureKind, Group, Message, Ticket, TurnStop
 
 
 async def play_group(
@@ -49,13 +49,14 @@ async def play_group(
 def question_of(request: TurnRequest) -> Question:
     """What a policy would be asked, as a chat endpoint takes it; without its stop strings.
 
-    Raises EpisodeBroken for tools that only a chat template of ours shows, which an agent may offer at any time.
+    Raises EpisodeBroken for an agent that asks for the log-probabilities of tokens, which are not known here.
     """
-    if request.offer is not None and request.offer.form == NATIVE and request.offer.schemas:
-        detail = "a model at an address is asked by text: it is shown no tools; let the agent ask it itself"
+    if request.logprobs:
+        detail = "logprobs: of a model at an address no token is known, and no log-probability of one"
         raise EpisodeBroken(Failure(kind=FailureKind.DATA, where="endpoint", detail=detail))
     return Question(
         messages=as_chat(request.messages),
+        tools=_tools(request),
         max_tokens=request.max_tokens,
         temperature=request.temperature,
         top_p=request.top_p,
@@ -63,23 +64,39 @@ def question_of(request: TurnRequest) -> Question:
     )
 
 
+def _tools(request: TurnRequest) -> tuple[str, ...]:
+    """Of those that it may call, as a server shows them; others stand in the messages."""
+    return request.offer.schemas if request.offer is not None and request.offer.form == NATIVE else ()
+
+
 def completion_of(renderer: ChatRenderer, choice: Choice, request: TurnRequest) -> Completion:
     """What the model wrote, in the policy's tokens, ended as an engine would have ended it: after the first stop
     string, which the text keeps, or where as many tokens of the policy's are spent as the policy itself would have.
 
-    A thought that came apart stands before the text, and ends nothing.
+    A thought that came apart stands before the text, and ends nothing. Behind it stand calls, as the policy would have
+    written them; for the model they stay apart.
     """
     ends = [choice.text.find(stop) + len(stop) for stop in request.stop if stop in choice.text]
     text = write_thought(choice.thought, request.stop) + (choice.text[: min(ends)] if ends else choice.text)
     how = TurnStop.STOP if ends else TurnStop.LENGTH if choice.truncated else TurnStop.EOS
-    ids = list(renderer.text_ids(text))
+    said = Message(role="assistant", content=text, calls=choice.calls if _tools(request) and not ends else ())
+    written = replace(said, calls=tuple(call for call in said.calls if not call.problem))  # the others are in the text
+    ids = list(renderer.said_ids(written, request.offer) if written.calls else renderer.text_ids(text))
+    if written.calls:
+        text = renderer.decode(ids)
     if how is TurnStop.EOS and renderer.turn_end is not None:
         ids.append(renderer.turn_end)
     if len(ids) > request.max_tokens:
         ids, how = ids[: request.max_tokens], TurnStop.LENGTH
         text = renderer.decode(ids)
+        said = Message(role="assistant", content=text)
     return Completion(
-        token_ids=np.asarray(ids, np.int32), logprobs=np.zeros(len(ids), np.float32), spans=(), stop=how, text=text
+        token_ids=np.asarray(ids, np.int32),
+        logprobs=np.zeros(len(ids), np.float32),
+        spans=(),
+        stop=how,
+        text=text,
+        said=said if _tools(request) else None,
     )
 
 

@@ -22,8 +22,8 @@ from rlsys.config.generate import TeacherConfig
 from rlsys.config.recipe import RecipeConfig
 from rlsys.deadlines import SERVED_AT_ONCE
 from rlsys.errors import require
-from rlsys.rollout import Player, RolloutPlan, TurnRequest
-from rlsys.types import Completion, Group, Ints, Ticket
+from rlsys.rollout import EpisodeBroken, Player, RolloutPlan, TurnRequest
+from rlsys.types import Completion, Failure, FailureKind, Group, Ints, Ticket
 
 
 class TeacherPlays:
@@ -52,6 +52,9 @@ class TeacherPlays:
     async def generate(self, context: Ints, request: TurnRequest) -> Completion:
         question = question_of(request)
         if self._config.constructs:
+            if question.tools:
+                detail = "generate.teacher.constructs: an action is a text, and calls no tools"
+                raise EpisodeBroken(Failure(kind=FailureKind.DATA, where="teacher", detail=detail))
             problem = "\n\n".join(message.content for message in question.messages)
             choice = Choice(
                 text=await construct(self.teacher, self._prompts, problem, question, self._config.max_steps)

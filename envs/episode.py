@@ -6,9 +6,7 @@ import asyncio
 import json
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
 from functools import lru_cache
-from itertools import count
 from typing import Any
 
 from envs.base import Step
@@ -123,7 +121,6 @@ class CallsEpisode:
         self._prompt, self._run, self._show, self._answered = prompt, run, show, answered
         self._max_calls, self._max_reply_tokens = max_calls, max_reply_tokens
         self._made: set[str] = set()
-        self._ids: set[str] = set()
         self._log: list[dict[str, Any]] = []
 
     def first_messages(self) -> tuple[Message, ...]:
@@ -139,7 +136,6 @@ class CallsEpisode:
             return Step(end=EpisodeEnd.ANSWERED if self._answered(text) else EpisodeEnd.MALFORMED)
         if turns_left <= 0:
             return Step(end=EpisodeEnd.TURN_LIMIT)
-        calls = tuple(self._numbered(call) for call in calls)
         allowed_calls = calls[: self._max_calls]
         results = await asyncio.gather(*map(self._run, allowed_calls), return_exceptions=True)
         replies: list[Message] = []
@@ -162,14 +158,6 @@ class CallsEpisode:
             error = f"error: {len(calls)} calls in one message; those after the first {self._max_calls} were not made"
             replies.append(self._show(calls[self._max_calls], error))
         return Step(reply=tuple(replies), repeated=repeated, max_tokens=self._max_reply_tokens, metrics=dict(metrics))
-
-    def _numbered(self, call: ToolCall) -> ToolCall:
-        """With an id that no other call of the episode has: its own where it has one, else its number."""
-        unused_id = call.call_id if call.call_id not in self._ids else ""
-        numbers = (f"{number:09d}" for number in count(len(self._ids)))
-        call_id = unused_id or next(number for number in numbers if number not in self._ids)
-        self._ids.add(call_id)
-        return replace(call, call_id=call_id)
 
 
 @lru_cache(64)

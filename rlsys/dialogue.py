@@ -10,10 +10,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from itertools import count
 
 import numpy as np
 
-from rlsys.types import Completion, Ints, Message, SampleBegin, Turn
+from rlsys.types import Completion, Ints, Message, SampleBegin, ToolCall, Turn
 
 NOTHING: Ints = np.empty(0, np.int32)
 
@@ -23,6 +24,8 @@ class Dialogue:
     """`hear` what the world says, then `say` what the model answers, turn by turn."""
 
     turns: list[Turn] = field(default_factory=list)  # in the order in which they were sampled
+    said: list[Message] = field(default_factory=list)  # by the model in each, as it sees it later
+    _call_ids: set[str] = field(default_factory=set)
     _after: list[int | None] = field(default_factory=list)  # which turn each continues
     _heard: list[tuple[Message, ...]] = field(default_factory=list)  # what the world said before each
     _branches: list[int] = field(default_factory=list)
@@ -48,11 +51,24 @@ class Dialogue:
         begins = _begin(heard, after, is_new) if turn.starts_sample else None
         self._tips[branch] = len(self.turns)
         self.turns.append(replace(turn, number=len(self.turns), after=after, begins=begins))
+        said = completion.said or Message(role="assistant", content=completion.text)
+        self.said.append(replace(said, calls=self.number(said.calls)))
         self._after.append(after)
         self._heard.append(heard)
         self._branches.append(branch)
         self._last = np.concatenate([context, completion.token_ids])
         self._next = None, ()
+
+    def number(self, calls: Sequence[ToolCall]) -> tuple[ToolCall, ...]:
+        """With ids that no other call of the episode has: its own where a call has one, else its number."""
+        numbered = []
+        for call in calls:
+            own_id = call.call_id if call.call_id not in self._call_ids else ""
+            numbers = (f"{number:09d}" for number in count(len(self._call_ids)))  # as every chat template takes them
+            call_id = own_id or next(number for number in numbers if number not in self._call_ids)
+            self._call_ids.add(call_id)
+            numbered.append(replace(call, call_id=call_id))
+        return tuple(numbered)
 
     def seen(self, at: int | None) -> Ints:
         """Context and completion of a turn."""
@@ -76,8 +92,7 @@ class Dialogue:
             at, heard = self._next
             parts.append(heard)
         while at is not None:
-            said = Message(role="assistant", content=self.turns[at].completion.text)
-            parts.append((*self._heard[at], said))
+            parts.append((*self._heard[at], self.said[at]))
             at = self._after[at]
         return tuple(message for part in parts[::-1] for message in part)
 

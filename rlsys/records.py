@@ -318,6 +318,12 @@ def _read_calls(message: Mapping[str, Any], where: str) -> tuple[ToolCall, ...]:
     return tuple(calls)
 
 
+def call_json(call: ToolCall, *, texts: bool = True) -> dict[str, Any]:
+    """As OpenAI's "tool_calls" have it. texts: with its arguments as JSON text, not as an object."""
+    arguments = json.dumps(call.arguments, ensure_ascii=False) if texts else dict(call.arguments)
+    return {"type": "function", "id": call.call_id, "function": {"name": call.name, "arguments": arguments}}
+
+
 def _first_of(value: Mapping[str, Any], *keys: str) -> str:
     """The first that is there, as a text: some number their calls."""
     return next((str(value[key]) for key in keys if isinstance(value.get(key), str | int) and value[key] != ""), "")

@@ -66,6 +66,7 @@ class TurnRequest:
     priority: bool = False  # before all that have none
     messages: tuple[Message, ...] = ()  # the conversation that it sees, for a model that is asked by text
     offer: ToolOffer | None = None  # the tools that it may call, for the same
+    logprobs: bool = False  # those of its tokens are told to the environment
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -236,8 +237,7 @@ async def _attempt(
                 dialogue.hear(env.first_messages(), after=None)
                 settings = settings_of(env)
             with _data_boundary("renderer"):
-                args = args_of(plan.env)
-                renderer = player.renderer.under(args) if args else player.renderer
+                renderer = player.renderer.under(args) if (args := args_of(plan.env)) else player.renderer
                 context = np.asarray(renderer.prompt_ids(dialogue.conversation(), settings.offer), np.int32)
             spent = 0
             for turn in range(max_turns):
@@ -258,9 +258,10 @@ async def _attempt(
                     priority=plan.priority,
                     messages=dialogue.conversation(),
                     offer=settings.offer,
+                    logprobs=settings.logprobs,
                 )
                 completion = await _sample(attempt, context, request, player, clock)
-                if completion.stop in CUT and not _asked_to_cut(completion, settings):
+                if completion.stop in CUT and not _asked_to_cut(completion, request, settings):
                     attempt.end = CUT[completion.stop]
                     break
                 step = await _step(attempt, env, max_turns - turn - 1, renderer, settings)
@@ -304,9 +305,9 @@ def _too_late(timeout_s: float, *, cut: bool) -> EpisodeBroken:
     return CutShort(failure) if cut else EpisodeBroken(failure)
 
 
-def _asked_to_cut(completion: Completion, settings: TurnSettings) -> bool:
-    most = settings.max_tokens
-    return completion.stop is TurnStop.LENGTH and most is not None and len(completion.token_ids) >= most
+def _asked_to_cut(completion: Completion, request: TurnRequest, settings: TurnSettings) -> bool:
+    """Whose limit it was, and no count of tokens, tells: a model at an address counts its own."""
+    return completion.stop is TurnStop.LENGTH and request.max_tokens == settings.max_tokens
 
 
 def _continue(dialogue: Dialogue, renderer: Renderer, step: Step, offer: ToolOffer | None) -> Continuation:
@@ -344,17 +345,20 @@ async def _sample(attempt: _Attempt, context: Ints, request: TurnRequest, player
 
 async def _step(attempt: _Attempt, env: Any, turns_left: int, renderer: Renderer, settings: TurnSettings) -> Step:
     """What the environment says to the last message."""
-    started, completion = time.monotonic(), attempt.dialogue.turns[-1].completion
+    started, dialogue = time.monotonic(), attempt.dialogue
+    completion, said = dialogue.turns[-1].completion, dialogue.said[-1]
     kwargs: dict[str, Any] = {"turns_left": turns_left}
     with _data_boundary("renderer"):
         if settings.offer is not None:
-            kwargs["calls"] = renderer.read_calls(completion.text, settings.offer)
+            kwargs["calls"] = said.calls
+            if completion.said is None:
+                kwargs["calls"] = dialogue.number(renderer.read_calls(completion.text, settings.offer))
         if settings.reports:
-            num_context = len(attempt.dialogue.context(len(attempt.dialogue.turns) - 1))
+            num_context = len(dialogue.context(len(dialogue.turns) - 1))
             kwargs["sampled"] = report_of(completion, num_context, renderer if settings.logprobs else None)
     try:
         with _data_boundary("environment"):
-            step: Step = await env.step(completion.text, **kwargs)
+            step: Step = await env.step(said.content, **kwargs)
             if bool(step.replies) == (step.end is not None) or not all(map(math.isfinite, step.metrics.values())):
                 raise ValueError(f"{step}: expected a step with a reply or an end, and finite metrics")
     finally:

@@ -171,6 +171,7 @@ class Completion:
     spans: tuple[VersionSpan, ...]  # cover 0:L without gaps
     stop: TurnStop
     text: str  # decoded once, for the environment and for people
+    said: Message | None = None  # by a model at an address: without the calls in `content`; None: `text` is all of it
 
     def __post_init__(self) -> None:
         _as_arrays(self, token_ids=np.int32, logprobs=np.float32)

@@ -24,7 +24,9 @@ def search(query):
 def solve(task):
     messages = [{"role": "user", "content": task["question"]}]
     for searches in range(SEARCHES + 2):
-        answer = client.chat.completions.create(model="policy", messages=messages, stop=["</search_query>", "</answer>"])
+        answer = client.chat.completions.create(
+            model="policy", messages=messages, stop=["</search_query>", "</answer>"]
+        )
         text = answer.choices[0].message.content or ""
         messages.append({"role": "assistant", "content": text})
         if "<answer>" in text or "<search_query>" not in text:

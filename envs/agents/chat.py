@@ -18,7 +18,7 @@ from envs.protocols.native import FAMILIES, read_calls
 from envs.tasks.conversation import text_part
 from envs.tools.schema import make_schema
 from rlsys.errors import BadInput
-from rlsys.records import ROLES, read_messages
+from rlsys.records import ROLES, call_json, read_messages
 from rlsys.types import Message, Sampled, ToolCall, ToolOffer, TurnSettings, TurnStop
 
 READ = frozenset(
@@ -248,24 +248,17 @@ def answer_of(text: str, calls: Sequence[ToolCall], settings: TurnSettings, samp
 
 
 def _before_calls(text: str, calls: Sequence[ToolCall]) -> str:
-    """What a message says before its first call."""
+    """What a message says before its first call: all of it where its calls stand apart."""
     names = [call.name for call in calls]
     for family in FAMILIES.values():
         if [call.name for call in read_calls(family, text) if not call.problem] == names:
             start = max(text.find(family.opening, text.find(close) + 1) for _, close in family.thoughts)
             return text[: max(start, 0)].strip()
-    return ""
+    return text
 
 
 def message_json(answer: ChatAnswer) -> dict[str, Any]:
-    calls = [
-        {
-            "id": call.call_id,
-            "type": "function",
-            "function": {"name": call.name, "arguments": json.dumps(call.arguments, ensure_ascii=False)},
-        }
-        for call in answer.calls
-    ]
+    calls = [call_json(call) for call in answer.calls]
     return {"role": "assistant", "content": answer.content or None, **({"tool_calls": calls} if calls else {})}
 
 

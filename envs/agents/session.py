@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from envs.agents.chat import ChatAnswer, ChatRequest, Refused, answer_of, history_key, split_history
@@ -90,7 +90,7 @@ class AgentEnv:
         self._session, self._keeper, self._process = session, keeper, process
         self._idle_s, self._forget = idle_s, forget
         self._answered: dict[bytes, int] = {}  # by the history with the answer: which of the policy's messages it is
-        self._turns = self._ids = 0  # messages of the policy, and calls in them
+        self._turns = 0  # messages of the policy
         self._current: Asked | None = None
         self._exit: AgentExit | None = None
         self._conversations = 0
@@ -142,11 +142,7 @@ class AgentEnv:
         asked, self._current = self._current, None
         assert asked is not None
         self._overridden += bool(asked.request.overridden)
-        numbered = []
-        for call in calls:
-            numbered.append(replace(call, call_id=f"{self._ids:09d}"))  # as every chat template takes it
-            self._ids += 1
-        answer = answer_of(text, numbered, asked.request.settings, sampled)
+        answer = answer_of(text, calls, asked.request.settings, sampled)
         history = history_key((*asked.request.messages, answer.message), asked.request.settings.offer)
         self._answered[history] = self._turns
         self._turns += 1

@@ -5,12 +5,14 @@ One attempt: deadlines and retries are the guard's.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 from envs.services.json_client import JsonClient
-from rlsys.types import Message
+from rlsys.records import call_json
+from rlsys.types import Message, ToolCall
 
 BROKEN_OFF = ("abort", "error")
 STOPPED = ("stop_reason", "matched_stop")  # of a choice: the stop string that ended it, as vLLM and SGLang say it
@@ -26,13 +28,15 @@ class Question:
     seed: int = 0  # 0 sends none: not every server knows it, and a greedy answer needs none
     top_p: float = 1.0
     stop: tuple[str, ...] = ()  # the answer ends after the first of these
+    tools: tuple[str, ...] = ()  # JSON of each that it may call
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Choice:
     """What it said."""
 
-    text: str
+    text: str  # without its calls
+    calls: tuple[ToolCall, ...] = ()  # without ids: servers disagree on what one looks like
     thought: str = ""  # where the server sends it apart from the answer
     truncated: bool = False  # at `max_tokens`
     stopped: str | None = None  # the stop string that ended it, "" for none; None where the server does not say
@@ -81,13 +85,14 @@ class Endpoint:
         """Raises what `JsonClient.post` does, and ConnectionError for an answer that the server broke off."""
         fields: dict[str, Any] = {
             "model": self.model,
-            "messages": [{"role": message.role, "content": message.content} for message in question.messages],
+            "messages": [_message_json(message) for message in question.messages],
             self._limit_key: question.max_tokens,
             "temperature": question.temperature,
         }
         fields |= {"top_p": question.top_p} if question.top_p != 1 else {}
         fields |= {"seed": question.seed} if question.seed else {}
         fields |= {"stop": list(question.stop)} if question.stop else {}
+        fields |= {"tools": [json.loads(schema) for schema in question.tools]} if question.tools else {}
         body = {key: value for key, value in fields.items() if key not in self._omit}
         return read_choice(await self._client.post("/chat/completions", body))
 
@@ -95,8 +100,18 @@ class Endpoint:
         await self._client.close()
 
 
+def _message_json(message: Message) -> dict[str, Any]:
+    if message.calls:
+        calls = [call_json(call) for call in message.calls]
+        return {"role": message.role, "content": message.content or None, "tool_calls": calls}
+    answered = {"tool_call_id": message.call_id} if message.call_id else {}
+    return {"role": message.role, "content": message.content, **answered}
+
+
 def read_choice(answer: Any) -> Choice:
     """The first choice; without text where the model gave none. Half a surrogate pair, which is no text, becomes `?`.
+
+    A call whose arguments are no object has a `problem`, and stands in the text too, as engines leave it there.
 
     Raises ConnectionError for an answer that the server broke off, ValueError for anything else.
     """
@@ -110,10 +125,38 @@ def read_choice(answer: Any) -> Choice:
         raise ValueError('the answer is not {"choices": [{"message": {"content": ".."}}]}')
     thoughts = (message.get(key) for key in ("reasoning_content", "reasoning"))
     thought = next((candidate for candidate in thoughts if isinstance(candidate, str) and candidate), "")
-    text, thought = (part.encode("utf-8", "replace").decode() for part in (content or "", thought))
+    listed = message.get("tool_calls")
+    calls = [_read_call(call) for call in (listed if isinstance(listed, list) else ())]
+    broken = [written for call, written in calls if call.problem]
+    text, thought = map(_plain, ("\n".join(filter(None, (content, *broken))), thought))
     stop = next((first[key] for key in STOPPED if key in first), ...)
     stopped = None if stop is ... else stop if isinstance(stop, str) else ""  # vLLM's may be the number of a token
-    return Choice(text=text, thought=thought, truncated=first.get("finish_reason") == "length", stopped=stopped)
+    truncated = first.get("finish_reason") == "length"
+    return Choice(
+        text=text, calls=tuple(call for call, _ in calls), thought=thought, truncated=truncated, stopped=stopped
+    )
+
+
+def _read_call(call: Any) -> tuple[ToolCall, str]:
+    """And as a text, for what cannot be carried out."""
+    function = call.get("function") if isinstance(call, dict) else None
+    name = function.get("name") if isinstance(function, dict) else None
+    if not isinstance(function, dict) or not isinstance(name, str):
+        raise ValueError('the answer has "tool_calls" that are no functions with a name')
+    name, arguments = _plain(name), function.get("arguments") or {}
+    written = _plain(arguments) if isinstance(arguments, str) else json.dumps(arguments)
+    try:
+        arguments = json.loads(written)
+        json.dumps(arguments, ensure_ascii=False, allow_nan=False).encode()  # not of NaN, nor of half a surrogate pair
+    except (ValueError, RecursionError):
+        arguments = None
+    if name and isinstance(arguments, dict):
+        return ToolCall(name=name, arguments=arguments), ""
+    return ToolCall(name=name, problem="it has no name, or its arguments are no JSON object"), f"{name}({written})"
+
+
+def _plain(text: str) -> str:
+    return text.encode("utf-8", "replace").decode()
 
 
 def with_stop(choice: Choice, stop: Sequence[str]) -> str:
@@ -123,7 +166,7 @@ def with_stop(choice: Choice, stop: Sequence[str]) -> str:
     text opened last and did not close.
     """
     text = choice.text
-    if choice.truncated or choice.stopped == "" or any(tag in text for tag in stop):
+    if choice.truncated or choice.calls or choice.stopped == "" or any(tag in text for tag in stop):
         return text
     if choice.stopped is not None:
         return text + choice.stopped if choice.stopped in stop else text

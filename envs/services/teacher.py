@@ -21,6 +21,8 @@ from rlsys.files import naming
 from rlsys.jsonl import LineFile, decode
 from rlsys.types import Message
 
+LATER = ("stop", "tools")  # fields of a question that logs of before have not
+
 
 class AnswerLog(LineFile):
     """What a teacher has said, by what was asked: one line an answer. One process at a time may write a file."""
@@ -54,13 +56,6 @@ def check_teacher(config: TeacherConfig) -> None:
         check_address(
             f"{where}.endpoint", address.endpoint, (f"{where}.key_env", address.key_env), plain_http=address.plain_http
         )
-
-
-def check_by_text(env: Any) -> None:
-    """Raises BadInput for the config of an environment whose tools only a chat template of ours shows."""
-    if getattr(env, "protocol", "") == "native" and getattr(env, "tools", None):
-        expected = "hermes, which describes the tools in messages: a model at an address is asked by text"
-        raise BadInput(key="env.protocol", found="native", expected=expected)
 
 
 def check_ready(config: TeacherConfig) -> None:
@@ -97,8 +92,7 @@ class Teacher:
         models = list(self._models.values())
         model = models[-1 if reflecting else 0]
         fields = asdict(question)
-        if not question.stop:
-            del fields["stop"]  # as the logs of before have it
+        fields = {key: value for key, value in fields.items() if value or key not in LATER}
         content = json.dumps([model.endpoint.where, model.endpoint.model, fields], sort_keys=True)
         key = hashlib.sha256(content.encode()).hexdigest()
         choice = self._log.get(key)
@@ -129,6 +123,14 @@ class _Model:
 
 
 def as_chat(messages: Sequence[Message]) -> tuple[Message, ...]:
-    """As a chat endpoint takes it: what the environment says between two messages of the model is the user's."""
-    roles = {"system": "system", "assistant": "assistant"}
-    return tuple(Message(role=roles.get(message.role, "user"), content=message.content) for message in messages)
+    """As a chat endpoint takes it: the result of a call is the tool's, and what the environment says else between two
+    messages of the model is the user's. A call without a result is left out, since servers refuse it."""
+    made = {call.call_id for message in messages for call in message.calls}
+    with_result = made & {message.call_id for message in messages if message.role == "tool"} - {""}
+    told = []
+    for message in messages:
+        calls = tuple(call for call in message.calls if call.call_id in with_result)
+        call_id = message.call_id if message.role == "tool" and message.call_id in with_result else ""
+        role = "tool" if call_id else message.role if message.role in ("system", "assistant") else "user"
+        told.append(Message(role=role, content=message.content, calls=calls, call_id=call_id))
+    return tuple(told)

@@ -15,11 +15,11 @@ from typing import Any
 
 import yaml
 
+from actors.chat import PROBE_OFFER
 from actors.renderer import ChatRenderer
 from envs import make_world
 from envs.services.endpoint import Question
 from envs.services.first_question import Address, address_of_served, ask_all
-from envs.services.teacher import check_by_text
 from envs.tasks.config import TaskConfig
 from launch.checks import preflight
 from launch.checks.deadlines import evaluated_at_once
@@ -114,7 +114,6 @@ def evaluate(options: argparse.Namespace, progress: Progress) -> int:
         recipe = with_trained_args(recipe, options.overrides, policy, progress.say)
         config = replace(config, stages=(*config.stages[:-1], replace(config.stages[-1], config=recipe)))
     for env_recipe in recipes_of(recipe) if served is not None else ():
-        check_by_text(env_recipe.env)
         expected = "{}: the server renders its own prompts"
         require(not args_of(env_recipe.env), "env.template_args", args_of(env_recipe.env), expected)
     plays = plays_to_play(recipe, find_training_data(policy) if policy is not None else None)
@@ -169,7 +168,9 @@ def needs_of(recipe: RecipeConfig, plays: Mapping[str, Play], served: ServedConf
 
 
 def first_question(served: ServedConfig, plays: Mapping[str, Play]) -> Address:
-    """Sampled as episodes are, with every field that one of them has."""
+    """Sampled as episodes are, with every field that one of them has: tools too, which many servers have to be started
+    for. Which ones an agent offers is not known yet."""
+    envs = [play.of.recipe.env for play in plays.values()]
     plans = [play.plan() for play in plays.values()]
     plan = next((plan for plan in plans if plan.temperature), plans[0])
     question = Question(
@@ -179,6 +180,9 @@ def first_question(served: ServedConfig, plays: Mapping[str, Play]) -> Address:
         top_p=plan.top_p,
         seed=int(plan.temperature > 0),
         stop=("</answer>",),
+        tools=PROBE_OFFER.schemas
+        if any(getattr(env, "protocol", "") == "native" and env.tools for env in envs)
+        else (),
     )
     return address_of_served(served, question)
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from actors.renderer import ChatRenderer
 from envs import make_world
 from envs.services.first_question import ask_all
-from envs.services.teacher import check_by_text, check_ready, check_teacher
+from envs.services.teacher import check_ready, check_teacher
 from launch.checks import preflight
 from launch.checks.deadlines import generated_at_once
 from launch.checks.machine import expected_device
@@ -101,7 +101,6 @@ def generate(options: argparse.Namespace, progress: Progress) -> int:
     check_keep("", recipe)
     check_teacher(recipe.generate.teacher)
     if recipe.generate.teacher.given:
-        check_by_text(recipe.env)
         return by_teacher(recipe, options, progress)
     tasks = tasks_to_generate(make_world(recipe.env), recipe)
     policy = find_checkpoint(config.recipe, options.checkpoint)

@@ -10,9 +10,11 @@ from typing import Any
 
 import pytest
 
+from envs.protocols.families.tagged import HERMES
+from envs.protocols.native import read_calls
 from tests.e2e.runs import left_behind, rlsys
 from tests.fakes.judge_endpoint import ScriptedEndpoint, choice, scripted
-from tests.makers.made import records
+from tests.makers.made import jsonl, records
 
 pytestmark = pytest.mark.slow
 KEY = "sk-very-secret-key"
@@ -177,3 +179,73 @@ def test_failures_are_counted_and_a_judge_at_an_address_is_asked(tmp_path: Path)
     assert strict.code == 1 and "episodes, asked/greedy, failed" in strict.output
     assert refused.code == 2 and "answered 401" in refused.output and "--key-env" in refused.output
     assert left_behind() == []
+
+
+ROOM = ["rollout.max_turn_tokens=256", "engine.max_model_len=4096"]  # a tokenizer of a few words spells out all others
+
+
+class Adds:
+    """Calls a tool, then says what it returned."""
+
+    def __init__(self, name: str, arguments: str) -> None:
+        self.endpoint: ScriptedEndpoint
+        self.called = name, arguments
+
+    def __call__(self, prompt: str) -> Any:
+        last = self.endpoint.asked[-1]["messages"][-1]
+        if last["role"] == "tool":
+            return choice(f"It is {last['content']}.", "stop")
+        return choice("Let me add.", "tool_calls", self.called)
+
+
+def test_an_agent_plays_against_a_model_at_an_address_with_its_own_tools(tmp_path: Path) -> None:
+    tasks = jsonl(tmp_path / "tasks.jsonl", [{"question": "calculate", "answer": str(at)} for at in range(3)])
+    output, says = tmp_path / "agent.json", Adds("add", '{"b": 3, "a": 2}')
+    agent = ["env.name=agent", "env.agent=tests.fakes.agents.play", f"env.data={tasks}", "reward.name=agent"]
+    with scripted(says) as says.endpoint:
+        command = ["eval", "quickstart", "--endpoint", says.endpoint.url, "--model", "big", "--output", str(output)]
+        result = rlsys(*command, *agent, *ROOM, "eval.tasks=3", "eval.samples=1")
+    assert result.code == 0, result.output[-3000:]
+    requests, report = says.endpoint.asked, read(output)
+    assert report["episodes"] == {"greedy": 3, "sampled": 3} and report["failures"] == {"greedy": 0, "sampled": 0}
+    assert report["plays"]["greedy"]["metrics"]["mean_reward"]["value"] == 1.0
+    assert all([tool["function"]["name"] for tool in request["tools"]] == ["add"] for request in requests)
+    assert {request["temperature"] for request in requests} == {0.0, 1.0}  # the evaluation's own, not the agent's
+    second = next(request["messages"] for request in requests if len(request["messages"]) == 4)
+    (call,) = second[2]["tool_calls"]
+    assert (second[0], second[2]["content"]) == ({"role": "system", "content": "Add."}, "Let me add.")
+    assert call["function"]["name"] == "add" and json.loads(call["function"]["arguments"]) == {"a": 2, "b": 3}
+    assert second[3] == {"role": "tool", "content": "5", "tool_call_id": call["id"]}
+    for episode in episodes(tmp_path / "agent.transcripts", "greedy"):
+        assert [message["role"] for message in episode["messages"]] == ["assistant", "tool", "assistant"]
+        assert read_calls(HERMES, episode["messages"][0]["content"])[0].arguments == {"a": 2, "b": 3}
+        assert episode["weight_versions"] == [[], []] and "logprobs" not in episode
+    assert left_behind() == []
+
+
+def test_an_agent_that_asks_for_log_probabilities_is_a_failure_that_names_them(tmp_path: Path) -> None:
+    tasks = jsonl(tmp_path / "tasks.jsonl", [{"question": "stream", "answer": "5"}])
+    agent = ["env.name=agent", "env.agent=tests.fakes.agents.play", f"env.data={tasks}", "reward.name=agent"]
+    with scripted(lambda _: "5") as endpoint:
+        result = rlsys("eval", "quickstart", "--endpoint", endpoint.url, "--model", "big", *agent, "eval.samples=0")
+        assert endpoint.asked == []
+    assert result.code == 1 and "logprobs" in result.output, result.output[-3000:]
+
+
+def test_tools_in_the_model_s_own_format_are_offered_to_the_server(tmp_path: Path) -> None:
+    tasks = jsonl(tmp_path / "tasks.jsonl", [{"question": "48 / 2?", "answer": "24"}])
+    keys = ["env.name=tools", "env.tools=[{name: calculator}]", "env.style=free", f"env.data={tasks}", "eval.samples=0"]
+    keys += [*ROOM, "reward.name=answer"]
+    output, says = tmp_path / "tools.json", Adds("calculator", '{"expression": "48 / 2"}')
+    with scripted(says) as says.endpoint:
+        command = ["eval", "quickstart", "--endpoint", says.endpoint.url, "--model", "big", *keys]
+        result = rlsys(*command, "--output", str(output))
+        says.endpoint.greet = lambda _: (400, {"x": "y"}, "start me with a parser of calls")
+        refused = rlsys(*command)
+    assert result.code == 0, result.output[-3000:]
+    assert [tool["function"]["name"] for tool in says.endpoint.greeted_with[0]["tools"]] == ["probe_tool"]
+    assert read(output)["plays"]["greedy"]["metrics"]["valid_calls"]["value"] == 1.0
+    (episode,) = episodes(tmp_path / "tools.transcripts", "greedy")
+    called, *others = [message["content"] for message in episode["messages"]]
+    assert called.startswith("Let me add.") and '"expression": "48 / 2"' in called and others == ["24.0", "It is 24.0."]
+    assert refused.code == 2 and "a parser of calls" in refused.output

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
+from uuid import uuid4
 
 from envs.services.first_question import QUESTION
 
@@ -91,9 +92,13 @@ class ScriptedEndpoint:
         self._thread.join(60)
 
 
-def choice(text: str, finish_reason: str) -> tuple[int, dict[str, str], str]:
-    """A whole answer of the endpoint, for `say`."""
-    body = {"choices": [{"message": {"role": "assistant", "content": text}, "finish_reason": finish_reason}]}
+def choice(text: str, finish_reason: str, *calls: tuple[str, str]) -> tuple[int, dict[str, str], str]:
+    """A whole answer of the endpoint, for `say`. calls: names and arguments, with ids as OpenAI gives them."""
+    message: dict[str, Any] = {"role": "assistant", "content": text}
+    if calls:
+        functions = [{"name": name, "arguments": arguments} for name, arguments in calls]
+        message["tool_calls"] = [{"id": f"call_{uuid4()}", "type": "function", "function": each} for each in functions]
+    body = {"choices": [{"message": message, "finish_reason": finish_reason}]}
     return 200, {"Content-Type": "application/json"}, json.dumps(body)
 
 

@@ -11,7 +11,7 @@ from actors.renderer import ChatRenderer
 from envs import make_world
 from envs.base import World
 from envs.rewards import solved_by
-from envs.services.teacher import check_by_text, check_ready, check_teacher
+from envs.services.teacher import check_ready, check_teacher
 from launch.checks.deadlines import generated_at_once
 from launch.driver.observe.progress import Progress
 from launch.driver.run.first_delivery import first_delivery
@@ -76,7 +76,6 @@ class Generate(Stage):
     def ready(self, config: RunConfig, stage: StageConfig) -> None:
         check_ready(stage.config.generate.teacher)
         if stage.config.generate.teacher.given:
-            check_by_text(stage.config.env)
             from launch.driver.run.nodes import check_rollouts  # Ray behind it: the keys are checked without
 
             check_rollouts(stage.config)

@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from actors.playing_here import completion_of
+from actors.chat import PROBE_OFFER
+from actors.playing_here import completion_of, question_of
+from actors.renderer import ChatRenderer
 from envs.protocols import PROTOCOLS
+from envs.protocols.families.tagged import HERMES
 from envs.services.endpoint import Choice
-from rlsys.rollout import TurnRequest
-from rlsys.types import Completion, TurnStop
+from rlsys.rollout import EpisodeBroken, TurnRequest
+from rlsys.types import Completion, Message, ToolCall, TurnStop
+from tests.makers.played import tokenizer_in
 
 
 class Letters:
@@ -70,6 +75,52 @@ def test_what_a_thought_mentions_ends_nothing_and_is_no_call(protocol: str) -> N
         plain, thinking = (completion(f"So: {said}", request, thought=each) for each in ("", thought))
         assert rules.parse(thinking.text) == rules.parse(plain.text)
         assert (thinking.stop, thinking.text.endswith(plain.text)) == (plain.stop, True)
+
+
+CALLED = (ToolCall(name="add", arguments={"a": 2, "b": [None, "x"]}), ToolCall(name="add"))
+
+
+@pytest.fixture(scope="module")
+def renderer(tmp_path_factory: pytest.TempPathFactory) -> ChatRenderer:
+    texts = ["Let me add. a b x null", HERMES.write("Let me add.", CALLED)]
+    return ChatRenderer(str(tokenizer_in(tmp_path_factory.mktemp("model"), texts, HERMES.tags)))
+
+
+def test_calls_are_counted_as_the_policy_would_have_made_them_and_a_cut_leaves_none(renderer: ChatRenderer) -> None:
+    def ask(most: int, **more: Any) -> Completion:
+        request = replace(asks("!", max_tokens=most), offer=PROBE_OFFER)
+        return completion_of(renderer, Choice(text="Let me add.", calls=CALLED, **more), request)
+
+    said = Message(role="assistant", content="Let me add.", calls=CALLED)
+    ids, mask = renderer.demonstration([Message(role="user", content="a"), said], 1, (), offer=PROBE_OFFER)
+    whole = ask(999)
+    assert whole.token_ids.tolist() == [token for token, learned in zip(ids, mask, strict=True) if learned]
+    assert (whole.said, whole.stop, whole.text) == (said, TurnStop.EOS, HERMES.write("Let me add.", CALLED))
+    cut = ask(8)
+    assert cut.said == Message(role="assistant", content=cut.text) and cut.text.startswith("Let me")
+    assert (cut.stop, len(cut.token_ids)) == (TurnStop.LENGTH, 8)
+    problem = replace(CALLED[1], problem="it is none")
+    request = replace(asks(max_tokens=99), offer=PROBE_OFFER)
+    plain = completion_of(renderer, Choice(text="Let"), request)
+    broken = completion_of(renderer, Choice(text="Let", calls=(problem,)), request)
+    assert broken.token_ids.tolist() == plain.token_ids.tolist() and broken.text == "Let"
+    assert (
+        broken.said is not None and plain.said is not None and (broken.said.calls, plain.said.calls) == ((problem,), ())
+    )
+
+
+def test_nothing_follows_a_stop_string_and_no_call_is_read_that_was_not_offered(renderer: ChatRenderer) -> None:
+    choice, hermes = Choice(text="Let! me", calls=CALLED), replace(PROBE_OFFER, form="hermes")
+    requests = [replace(asks(stop, max_tokens=99), offer=offer) for stop, offer in (("!", PROBE_OFFER), ("?", hermes))]
+    found = [completion_of(renderer, choice, request) for request in (*requests, asks("?", max_tokens=99))]
+    stopped = Message(role="assistant", content="Let!")
+    assert [(each.text, each.said) for each in found] == [("Let!", stopped), ("Let! me", None), ("Let! me", None)]
+    assert [question_of(request).tools for request in requests] == [PROBE_OFFER.schemas, ()]
+
+
+def test_log_probabilities_are_refused_by_name_before_the_model_is_asked() -> None:
+    with pytest.raises(EpisodeBroken, match="logprobs"):
+        question_of(replace(asks(), logprobs=True))
 
 
 def test_a_thought_that_came_apart_stands_before_the_answer() -> None:

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import json
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from actors.chat import PROBE, PROBE_OFFER
 from actors.served import ServedPlays
 from actors.watched import CannotStart
 from envs.services.endpoint import Choice, Question, read_choice, with_stop
@@ -15,7 +19,7 @@ from envs.services.teacher import Teacher
 from rlsys.config.served import ServedConfig
 from rlsys.errors import RunFailed
 from rlsys.rollout import TurnRequest
-from rlsys.types import Message, TurnStop
+from rlsys.types import Completion, Message, ToolCall, TurnStop
 from tests.fakes.judge_endpoint import scripted
 from tests.makers import made
 from tests.makers.made import plan, ticket
@@ -30,6 +34,12 @@ class Letters:
 
     def text_ids(self, text: str) -> tuple[int, ...]:
         return tuple(map(ord, text))
+
+    def said_ids(self, message: Message, offer: Any) -> tuple[int, ...]:
+        return self.text_ids(message.content + "c" * len(message.calls))
+
+    def decode(self, token_ids: Sequence[int]) -> str:
+        return "".join(map(chr, token_ids))
 
 
 class Model:
@@ -121,6 +131,63 @@ def test_a_server_that_knows_no_stop_strings_left_none_out() -> None:
         ("<search>b", TurnStop.EOS),
         ("<search>b</search>", TurnStop.STOP),  # cut here all the same
     ]
+
+
+TOOLS = PROBE_OFFER.schemas
+CALLS = tuple(replace(PROBE, call_id=f"00000000{at}") for at in range(3))
+
+
+def conversation(*results: Message) -> tuple[Message, ...]:
+    return Message(role="user", content="q"), Message(role="assistant", content="", calls=CALLS), *results
+
+
+def test_an_agent_s_conversation_its_tools_and_its_calls_are_sent_as_they_are(tmp_path: Path) -> None:
+    results = [Message(role="tool", content=str(at), tool=PROBE.name, call_id=CALLS[at].call_id) for at in (2, 0)]
+    stray = Message(role="tool", content="of no call", tool="x", call_id="999999999")
+    called = {"content": None, "tool_calls": [{"id": "call_7", "function": {"name": "probe_tool", "arguments": "{}"}}]}
+    answer = (200, {"x": "y"}, json.dumps({"choices": [{"message": called, "finish_reason": "tool_calls"}]}))
+
+    async def ask(renderer: Any) -> tuple[Completion, Completion]:
+        model = Teacher(ServedConfig(endpoint=endpoint.url, model="big"), concurrency=1, log=tmp_path / "log")
+        served = ServedPlays(model, None, renderer, 7)  # type: ignore[arg-type]
+        asks = replace(request(), messages=conversation(*results, stray), offer=PROBE_OFFER)
+        both = [await served.generate(made.ints([1]), asks) for _ in range(2)]
+        await model.close()
+        return both[0], both[1]
+
+    with scripted(lambda _: answer) as endpoint:
+        first, again = asyncio.run(ask(Letters()))
+    (asked,) = endpoint.asked  # the second is answered from the log
+    assert asked["tools"] == [json.loads(schema) for schema in TOOLS] and "tool_choice" not in asked
+    _, said, *replies = asked["messages"]
+    assert said["content"] is None  # a call that has no result is left out
+    assert [call["id"] for call in said["tool_calls"]] == ["000000000", "000000002"]
+    assert json.loads(said["tool_calls"][0]["function"]["arguments"]) == PROBE.arguments
+    assert replies == [
+        {"role": "tool", "content": "2", "tool_call_id": "000000002"},
+        {"role": "tool", "content": "0", "tool_call_id": "000000000"},
+        {"role": "user", "content": "of no call"},
+    ]
+    for completion in (first, again):
+        said = Message(role="assistant", content="", calls=(ToolCall(name="probe_tool"),))
+        assert (completion.said, completion.stop) == (said, TurnStop.EOS)
+        assert completion.spans == () and not completion.logprobs.any()
+
+
+def test_what_is_no_call_is_one_with_a_problem_and_stands_in_the_text() -> None:
+    def read(*functions: Any, content: str | None = "Let me.") -> Choice:
+        calls = [{"function": function} for function in functions]
+        return read_choice({"choices": [{"message": {"content": content, "tool_calls": calls}}]})
+
+    arguments = ('{"a": "\\ud800"}', "{", None, {"a": 1}, {"a": float("nan")}, "[1]", "")
+    choice = read(*({"name": "add", "arguments": each} for each in arguments))
+    assert [call.arguments for call in choice.calls] == [{}, {}, {}, {"a": 1}, {}, {}, {}]
+    assert [bool(call.problem) for call in choice.calls] == [True, True, False, False, True, True, False]
+    assert choice.text == 'Let me.\nadd({"a": "\\ud800"})\nadd({)\nadd({"a": NaN})\nadd([1])'
+    assert read({"name": "a\ud800"}).calls[0].name == "a?" and read(content=None).calls == ()
+    for broken in (None, {}, {"name": 5}, "add"):
+        with pytest.raises(ValueError, match="tool_calls"):
+            read(broken)
 
 
 class Worlds:

@@ -1,6 +1,7 @@
 """The tree of what was said: every sampled token stands behind exactly what it was sampled behind."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 from hypothesis import given, settings
@@ -16,6 +17,7 @@ from rlsys.types import (
     SampleBegin,
     Task,
     Timings,
+    ToolCall,
     Trajectory,
     TurnStop,
     VersionSpan,
@@ -114,6 +116,25 @@ def test_what_is_heard_and_not_answered_stands_at_the_end() -> None:
     say(dialogue, "B", after=None, heard=[user("other")])
     dialogue.hear([user("late")], after=0)
     assert [message.content for message in dialogue.lay_out()[1]] == ["q", "other", "B", "A", "late"]
+
+
+def test_no_two_calls_of_an_episode_have_one_id_whatever_the_policy_writes() -> None:
+    dialogue, plain = Dialogue(), ToolCall(name="add")
+    own = replace(plain, call_id="000000003")
+    calls = [
+        call.call_id for calls in ((own, plain), (plain, own, plain), (own, plain)) for call in dialogue.number(calls)
+    ]
+    assert len(set(calls)) == len(calls) == 7 and calls[0] == "000000003" and {*map(len, calls)} == {9}
+
+
+def test_calls_that_a_model_said_apart_are_apart_where_it_goes_on_and_in_the_text_of_the_episode() -> None:
+    dialogue, apart = Dialogue(), Message(role="assistant", content="A", calls=(ToolCall(name="add"),))
+    for after, completion in ((None, replace(spoken("A<add>"), said=apart)), (0, spoken("B"))):
+        dialogue.hear([user("q")], after=after)
+        dialogue.say(np.asarray(ids("q"), np.int32), completion)
+    numbered = replace(apart, calls=(ToolCall(name="add", call_id="000000000"),))
+    assert dialogue.conversation(0) == (user("q"), numbered)
+    assert [(message.content, message.calls) for message in dialogue.lay_out()[1][1::2]] == [("A<add>", ()), ("B", ())]
 
 
 @settings(max_examples=200, deadline=None)

@@ -425,6 +425,27 @@ def test_calls_in_the_models_own_format_reach_the_environment_and_each_reply_is_
     assert bytes(done.turns[1].added_ids.tolist()) == b"[AB][D]"
 
 
+def test_an_environment_is_told_what_a_model_said_apart_from_its_calls_and_a_cut_by_its_server_goes_on() -> None:
+    """A server counts tokens of its own: its limit may be reached with fewer of ours."""
+    told: list[Any] = []
+
+    class Calling(Asking):
+        settings = replace(Asking.settings, offer=ToolOffer(schemas=("{}",)))
+
+    said = Message(role="assistant", content="a", calls=(ToolCall(name="x"),))
+    script = iter(
+        [replace(completion("a", TurnStop.LENGTH), text="a :x", said=said), completion("b"), completion("c;")]
+    )
+
+    async def generate(context: Sequence[int], request: TurnRequest) -> Completion:
+        return next(script)
+
+    done = play(generate, lambda _: Calling(told), max_turns=3)
+    assert [text for text, _ in told] == ["a", "b", "c;"] and done.end is EpisodeEnd.ANSWERED
+    assert told[0][1]["calls"] == (ToolCall(name="x", call_id="000000000"),)
+    assert "a :x" in [message.content for message in done.messages]
+
+
 def test_an_episode_accounts_for_no_more_seconds_than_it_took() -> None:
     began = time.monotonic()
     spent = play(saying("5!")).timings

@@ -7,6 +7,7 @@ import json
 import threading
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from typing import Any
 
 import httpx
@@ -16,8 +17,10 @@ from openai import OpenAI
 
 from envs.agents.app import MAX_BODY, make_chat_app
 from envs.agents.chat import ChatAnswer, ChatRequest, Refused
+from envs.services.endpoint import Choice, Endpoint, Question
 from envs.services.http import HttpService
-from rlsys.types import Sampled, TurnStop
+from envs.tools.schema import make_schema
+from rlsys.types import Message, Sampled, ToolCall, ToolOffer, TurnStop
 
 ASK = {"messages": [{"role": "user", "content": "q"}]}
 
@@ -30,6 +33,8 @@ class Scripted:
     def __init__(self) -> None:
         self.begun, self.cancelled = threading.Event(), threading.Event()
         self.refused = 0
+        self.asked: list[ChatRequest] = []
+        self.says = ChatAnswer(content="a", calls=(), sampled=Sampled(num_context=1, num_tokens=1, stop=TurnStop.EOS))
 
     def admit(self, key: str) -> None:
         if key not in ("quick", "slow", "broken"):
@@ -45,8 +50,8 @@ class Scripted:
                 raise
         if key == "broken":
             raise Refused(503, "the engine is gone")
-        sampled = Sampled(num_context=1, num_tokens=1, stop=TurnStop.EOS)
-        return [ChatAnswer(content="a", calls=(), sampled=sampled)] * request.choices
+        self.asked.append(request)
+        return [self.says] * request.choices
 
     def note_refused(self, key: str) -> None:
         self.refused += 1
@@ -67,6 +72,32 @@ def url(scripted: Scripted) -> Iterator[str]:
     service = HttpService("test", opened, arrive_s=30.0, stop_s=1.0, **place)  # type: ignore[arg-type]
     yield service.start() + "/v1/chat/completions"
     service.stop()
+
+
+def test_calls_results_and_tools_are_here_what_an_evaluation_has_sent(url: str, scripted: Scripted) -> None:
+    """`rlsys eval --endpoint` against `rlsys serve policy`."""
+    call = ToolCall(name="add", arguments={"a": [2, None], "b": "ü"}, call_id="000000000")
+    messages = (
+        Message(role="user", content="q"),
+        Message(role="assistant", content="Let me.", calls=(call,)),
+        Message(role="tool", content="5", call_id=call.call_id),
+    )
+    schema = make_schema("add", "", {"type": "object", "properties": {}})
+    question = Question(messages=messages, max_tokens=9, temperature=0.5, stop=("!",), tools=(json.dumps(schema),))
+    scripted.says = replace(scripted.says, calls=(replace(call, name="next"),))
+
+    async def ask() -> Choice:
+        endpoint = Endpoint(url.removesuffix("/chat/completions"), "m", "quick")
+        try:
+            return await endpoint.complete(question)
+        finally:
+            await endpoint.close()
+
+    choice, (request,) = asyncio.run(ask()), scripted.asked
+    assert (choice.text, choice.calls) == ("a", (replace(call, name="next", call_id=""),))
+    assert request.messages == (*messages[:2], replace(messages[2], tool="add"))
+    assert request.settings.offer == ToolOffer(schemas=question.tools)
+    assert (request.settings.stop, request.settings.max_tokens) == (("!",), 9)
 
 
 def post(url: str, key: str, body: Any = ASK, **options: Any) -> httpx.Response:

@@ -3,7 +3,6 @@
 import asyncio
 import json
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,9 +19,9 @@ from envs.tools.result import Result, ToolError
 from envs.tools.schema import Schema, find_problem, schema_of
 from envs.tools.search import SearchConfig, SearchTool
 from envs.worlds.tools import ToolsConfig, ToolsWorld
-from launch.cli import run
 from launch.config.compose import compose
 from rlsys.broken import failure_of
+from rlsys.dialogue import Dialogue
 from rlsys.errors import BadInput
 from rlsys.types import EpisodeEnd, FailureKind, Message, Step, Task, ToolCall
 from tests.makers.made import jsonl
@@ -45,7 +44,7 @@ def calculating(**keys: Any) -> ToolsWorld:
 
 def step(world: ToolsWorld, *calls: ToolCall, text: str = "", turns_left: int = 3) -> Step:
     env = world.env(world.tasks("train")[0])
-    return asyncio.run(env.step(text, turns_left=turns_left, calls=calls))
+    return asyncio.run(env.step(text, turns_left=turns_left, calls=Dialogue().number(calls)))
 
 
 def test_each_call_of_a_message_gets_a_message_in_answer() -> None:
@@ -85,18 +84,6 @@ def test_a_repeated_call_is_flagged_and_a_reward_sees_the_calls() -> None:
     assert step(calculating(), SUM, SUM).repeated  # in one message
     broken = ToolCall(name="", problem="the call is not valid JSON")
     assert not step(calculating(), broken, broken).repeated
-
-
-def test_no_two_calls_of_an_episode_have_one_id_whatever_the_policy_writes() -> None:
-    env = calculating(max_calls=2).env(Task(task_id="t", question="q"))
-    own = replace(SUM, call_id="000000003")
-
-    async def play() -> list[str]:
-        steps = [await env.step("", turns_left=3, calls=calls) for calls in ((own, SUM), (SUM, own, SUM), (own, SUM))]
-        return [reply.call_id for step in steps for reply in step.replies]
-
-    found = asyncio.run(play())
-    assert len(set(found)) == len(found) == 7 and found[0] == "000000003" and {*map(len, found)} == {9}
 
 
 def test_names_that_a_policy_makes_up_do_not_fill_the_final_state() -> None:
@@ -260,17 +247,6 @@ def test_a_record_shows_its_own_conversation(tmp_path: Path) -> None:
 def test_a_bad_entry_is_one_line_that_names_it(entry: str, key: str) -> None:
     with pytest.raises(BadInput, match=key):
         ToolsWorld(compose("worlds/tools", [f"env.tools=[{entry}]"]).stages[0].config.env)
-
-
-def test_a_model_at_an_address_reads_of_its_tools_in_messages(capsys: pytest.CaptureFixture[str]) -> None:
-    place = "http://127.0.0.1:9/v1"
-    teacher = [f"generate.teacher.endpoint={place}", "generate.teacher.model=m"]
-    for argv in (
-        ["eval", "worlds/tools", "--endpoint", place, "--model", "m", "--dry-run"],
-        ["generate", "worlds/tools", "--output", "/nowhere/x.jsonl", *teacher],
-    ):
-        assert run(argv) == 2
-        assert "env.protocol='native': expected hermes" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("name", ["tools", "tools_mcp"])
