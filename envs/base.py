@@ -105,6 +105,9 @@ class World:
         """The task's answers as a model would write them."""
         return [self.write_answer(answer) for answer in task.answers]
 
+    def prepare(self) -> None:
+        """Find out what prompts take from elsewhere, such as the tools of a server. May block. Raises BadInput."""
+
     def check_service(self) -> None:
         """Try, where the server is going to run, that what it reads is there. Raises BadInput."""
 
@@ -134,6 +137,7 @@ def find_demonstrable(world: World) -> tuple[list[Task], list[str]]:
     """The training tasks that have a demonstration, and for each of the others why it has none."""
     tasks: list[Task] = []
     left_out: list[str] = []
+    world.prepare()  # a server that is not there is no task's fault, and is waited for once
     for task in world.tasks("train"):
         try:
             world.demonstration(task, 0)

@@ -96,6 +96,10 @@ class MixtureWorld(World):
         world, part_task = self.part(task)
         return world.answers_of(part_task)
 
+    def prepare(self) -> None:
+        for world in self.parts.values():
+            world.prepare()
+
     async def check(self) -> None:
         for world in self.parts.values():
             await world.check()

@@ -271,6 +271,9 @@ class ToolsWorld(World):
 
     # -- servers and processes -------------------------------------------------------------------------------------
 
+    def prepare(self) -> None:
+        self._tools.prepare()
+
     def check_service(self) -> None:
         check_files(self._config.retriever)
 

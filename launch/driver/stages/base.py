@@ -122,7 +122,9 @@ class Stage:
         """The lines of `--dry-run`."""
         total = stage.steps * stage.config.loop.groups_per_step
         tasks = self.epoch(stage.config, None)
-        apart = len(make_world(stage.config.env).tasks("held_out"))
+        world = make_world(stage.config.env)
+        world.prepare()
+        apart = len(world.tasks("held_out"))
         held_out = f"; {apart} others are held out for evaluation" if apart else ""
         if not stage.config.envs:
             return [f"tasks = {describe_steps(stage)} ({total / tasks:.2f} epochs of {tasks}{held_out})"]

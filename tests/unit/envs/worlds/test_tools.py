@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from envs.base import find_demonstrable
 from envs.problems import errands
 from envs.protocols.families.tagged import HERMES
 from envs.protocols.native import read_calls
@@ -313,3 +314,11 @@ def test_each_place_of_a_tuple_has_its_own_type() -> None:
     wrong += [{"pair": []}, {"pair": [1]}, {"pair": [1, "a", 3]}]
     assert all(find_problem(parameters, each) for each in wrong)
     assert "string in place 2" in find_problem(parameters, {"pair": [1, 2]})
+
+
+def test_a_server_that_is_not_there_is_asked_once_for_all_demonstrations(monkeypatch: pytest.MonkeyPatch) -> None:
+    late = LateServer(schema_of(compute, "calculator"), compute)
+    monkeypatch.setattr("envs.worlds.tools.make_offered", lambda *_: late)
+    with pytest.raises(BadInput, match=r"env\.tools\.0\.mcp"):
+        find_demonstrable(calculating())
+    assert late.attempts == 1
