@@ -94,14 +94,9 @@ class JsonClient:
         if status in KEPT_OUT:
             raise self._refused_key(f"{answered}: is the key{self._key_from} valid?")
         if 400 <= status < 500 and status not in MENDABLE:
-            raise ToolRefused(f"{answered}: {self._excerpt(body)}")
+            raise ToolRefused(f"{answered}: {show_excerpt(body, self._key)}")
         if status != 200:
             raise ConnectionError(answered)
-
-    def _excerpt(self, body: bytes) -> str:
-        """For errors, which people read: a server repeats what a policy wrote, escapes and all."""
-        text = " ".join(body[:4096].decode("utf-8", "replace").split())
-        return visible((text.replace(self._key, "***") if self._key else text)[:300])
 
     def _open(self) -> aiohttp.ClientSession:
         if self._session is None:
@@ -112,6 +107,12 @@ class JsonClient:
                 trust_env=self._proxy,
             )
         return self._session
+
+
+def show_excerpt(body: bytes, key: str | None) -> str:
+    """For errors, which people read: a server repeats what a policy wrote, escapes and all."""
+    text = " ".join(body[:4096].decode("utf-8", "replace").split())
+    return visible((text.replace(key, "***") if key else text)[:300])
 
 
 def retry_after(headers: Mapping[str, str]) -> float:

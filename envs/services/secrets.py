@@ -31,10 +31,11 @@ def secret_variables(config: Any) -> Iterator[str]:
     """The variables that a configuration names, at any depth; the classes of its sections may be a user's own."""
     for field in fields(config):
         value = getattr(config, field.name)
-        if is_dataclass(value):
-            yield from secret_variables(value)
-        elif names_a_secret(field.name) and isinstance(value, str):
-            yield value
+        for part in value if isinstance(value, list) else [value]:
+            if is_dataclass(part):
+                yield from secret_variables(part)
+            elif names_a_secret(field.name) and isinstance(part, str):
+                yield part
 
 
 def check_variable(option: str, variable: str) -> None:

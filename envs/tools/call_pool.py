@@ -1,4 +1,5 @@
 """Tools in processes of their own, one call at a time in each: what a call does to its process harms no other call.
+A session with a server at a URL stands in the place of a process.
 
 A call that hangs, crashes its process, floods it or makes it lie is answered to the model, as the sandbox answers a
 program that does (`ToolError`): the process is killed and the next call gets a new one. A process that cannot be

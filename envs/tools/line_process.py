@@ -39,7 +39,7 @@ VARIABLES = (
 
 
 class CallBroke(Exception):
-    """The process gave no answer that can be read: this call is lost, and the process with it."""
+    """There was no answer that can be read: this call is lost, and with it the process, or the session."""
 
 
 class ProcessEnded(CallBroke):
@@ -95,13 +95,7 @@ class LineProcess:
             raise ProcessEnded(await self._last_words()) from error
         if not line.endswith(b"\n"):
             raise ProcessEnded(await self._last_words())
-        try:
-            value = json.loads(line)
-        except (ValueError, RecursionError) as error:
-            raise CallBroke("it wrote a line that is not JSON") from error
-        if not isinstance(value, dict):
-            raise CallBroke("it wrote a line that is no JSON object")
-        return value
+        return read_object(line, "a line")
 
     async def close(self) -> None:
         """Kill it, with all that it has started, unless that has left its session. Our ends of its pipes are closed:
@@ -134,3 +128,14 @@ class LineProcess:
         lines = self._said.decode(errors="replace").strip().splitlines()
         code = self._process.returncode
         return f"it ended (exit code {code})" + (f": {lines[-1][:200]}" if lines else "")
+
+
+def read_object(text: bytes, part: str) -> dict[str, Any]:
+    """Raises CallBroke for what is no JSON object; it is called `part` there."""
+    try:
+        value = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise CallBroke(f"it wrote {part} that is not JSON") from error
+    if not isinstance(value, dict):
+        raise CallBroke(f"it wrote {part} that is no JSON object")
+    return value

@@ -1,8 +1,9 @@
-"""Tools of an MCP server that runs as a process and speaks over its standard input and output.
+"""Tools of an MCP server: a process that speaks over its standard input and output, or a server at a URL.
 
 Of the Model Context Protocol (modelcontextprotocol.io, revision 2025-06-18) what tools need: initialize, tools/list,
 tools/call. The reference SDK's client reads lines of any length into memory, so the few messages are written here; the
-tests speak with servers of the SDK. A server says what it wants: everything is checked, and bounded.
+tests speak with servers of the SDK. A server says what it wants: everything is checked, and bounded. How a message gets
+there is a `Transport`'s matter.
 """
 
 from __future__ import annotations
@@ -16,9 +17,11 @@ import sys
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from functools import lru_cache
-from typing import Any
+from typing import Any, Protocol
 
+from envs.services.guard import ToolBusy
 from envs.tools.line_process import MAX_LINE, CallBroke, Command, LineProcess
+from envs.tools.mcp_http import Address, HttpSession
 from envs.tools.result import Result, ToolError
 from envs.tools.schema import Schema, make_schema
 from rlsys.errors import BadInput
@@ -39,20 +42,33 @@ def command_words(command: str) -> tuple[str, ...]:
     return (*([sys.executable] if words[:1] == ["python"] else words[:1]), *words[1:])
 
 
+class Transport(Protocol):
+    """What carries messages. Those that are received belong to the request that was sent last, or to none."""
+
+    @property
+    def running(self) -> bool: ...
+    async def send(self, message: Mapping[str, Any]) -> None: ...
+    async def receive(self) -> dict[str, Any]:
+        """Both raise CallBroke; and, where the server takes no calls at all, ConnectionError and ToolBusy."""
+        ...
+
+    async def close(self) -> None: ...
+
+
 class McpPeer:
     """A server that has been greeted."""
 
-    def __init__(self, process: LineProcess) -> None:
-        self._process = process
+    def __init__(self, transport: Transport) -> None:
+        self._transport = transport
 
     @classmethod
-    async def start(cls, command: Command) -> McpPeer:
-        """Raises OSError and CallBroke."""
-        peer = cls(await LineProcess.start(command))
+    async def start(cls, server: Command | Address) -> McpPeer:
+        """Raises OSError, CallBroke and ToolBusy."""
+        peer = cls(HttpSession(server) if isinstance(server, Address) else await LineProcess.start(server))
         try:
             hello = {"protocolVersion": REVISION, "capabilities": {}, "clientInfo": {"name": "rlsys", "version": "1"}}
             await peer._ask("initialize", hello)
-            await peer._process.send({"jsonrpc": "2.0", "method": "notifications/initialized"})
+            await peer._transport.send({"jsonrpc": "2.0", "method": "notifications/initialized"})
         except BaseException:
             await peer.close()
             raise
@@ -60,7 +76,7 @@ class McpPeer:
 
     @property
     def running(self) -> bool:
-        return self._process.running
+        return self._transport.running
 
     async def list_tools(self) -> list[Schema]:
         """Raises CallBroke for what is no list of tools."""
@@ -95,20 +111,20 @@ class McpPeer:
         return ToolError(text) if result.get("isError") not in (None, False) else text
 
     async def close(self) -> None:
-        await self._process.close()
+        await self._transport.close()
 
     async def _ask(self, method: str, params: Mapping[str, Any]) -> dict[str, Any]:
         """Its result; what the server says in between is read over, and what it asks is refused."""
         number = secrets.token_hex(8)  # not to be guessed: an earlier call may have had an answer written for this one
-        await self._process.send({"jsonrpc": "2.0", "id": number, "method": method, "params": dict(params)})
+        await self._transport.send({"jsonrpc": "2.0", "id": number, "method": method, "params": dict(params)})
         num_chars = 0
         while num_chars < MAX_LINE:
-            message = await self._process.receive()
+            message = await self._transport.receive()
             num_chars += len(str(message))
             if "method" in message:
                 if "id" in message:
                     answer = {"result": {}} if message["method"] == "ping" else {"error": _NO_METHOD}
-                    await self._process.send({"jsonrpc": "2.0", "id": message["id"]} | answer)
+                    await self._transport.send({"jsonrpc": "2.0", "id": message["id"]} | answer)
             elif message.get("id") == number:
                 result, error = message.get("result"), message.get("error")
                 if isinstance(result, dict):
@@ -141,25 +157,25 @@ def _read_tool(tool: Any) -> Schema:
 
 
 @lru_cache(64)
-def list_tools(key: str, command: Command, timeout_s: float) -> tuple[Schema, ...]:
-    """The tools of the server that this command starts; it is ended again. Blocks.
+def list_tools(key: str, server: Command | Address, timeout_s: float) -> tuple[Schema, ...]:
+    """Its tools; the process, or the session, is ended again. Blocks.
 
     Raises BadInput, which names the `key` of the configuration.
     """
 
     async def ask() -> list[Schema]:
         async with asyncio.timeout(timeout_s):
-            peer = await McpPeer.start(command)
+            peer = await McpPeer.start(server)
             try:
                 return await peer.list_tools()
             finally:
                 await peer.close()
 
-    command_line = shlex.join(command.words)
+    place = server.url if isinstance(server, Address) else shlex.join(server.words)
     try:
         with ThreadPoolExecutor(1) as thread:  # the caller may have an event loop of its own
             return tuple(thread.submit(asyncio.run, ask()).result())
     except TimeoutError as error:
-        raise BadInput(f"the MCP server does not answer within {timeout_s:g} s", key=key, found=command_line) from error
-    except (OSError, CallBroke) as error:
-        raise BadInput(f"no MCP server: {error}", key=key, found=command_line) from error
+        raise BadInput(f"the MCP server does not answer within {timeout_s:g} s", key=key, found=place) from error
+    except (OSError, CallBroke, ToolBusy) as error:
+        raise BadInput(f"no MCP server: {error}", key=key, found=place) from error

@@ -15,13 +15,16 @@ from typing import Any, Optional, Protocol
 
 from envs.problems.graphs.problem import Kind, make_problem
 from envs.problems.graphs.verify import check
+from envs.services.guard import ToolBusy
 from envs.services.retriever.corpus import Document
+from envs.services.secrets import check_address, read_secret
 from envs.services.stats import ToolStats
 from envs.tools.calculator import calculate
 from envs.tools.call_pool import CallPool, PoolLimits
 from envs.tools.function import FunctionPeer, read_schema
 from envs.tools.line_process import Command
 from envs.tools.mcp import McpPeer, command_words, list_tools
+from envs.tools.mcp_http import Address, is_url
 from envs.tools.python_tool import PythonTool
 from envs.tools.result import Result, ToolError
 from envs.tools.sandbox import Outcome
@@ -46,18 +49,22 @@ class ToolEntry:
     """Dotted path of a Python function, sync or async. Its signature and its docstring become the tool's schema. It
     runs in processes of its own."""
     mcp: Optional[str] = None
-    """Command line of an MCP server that speaks over standard input and output. `python` is the interpreter of the
-    run."""
+    """Command line of an MCP server that speaks over standard input and output; `python` is the interpreter of the
+    run. Or the http or https address of a running one (Streamable HTTP)."""
+    token_env: Optional[str] = None
+    """Name of the environment variable that holds the token of the MCP server at an address. null: no token is sent."""
+    plain_http: bool = False
+    """Whether the token may be sent over plain http to another machine. Only for a private network."""
     only: list[str] = field(default_factory=list)
     """Names of the tools of the MCP server that are offered. []: all of them."""
     workers: int = 2
-    """Number of processes of the function or the MCP server in one rollout worker, which is the number of calls at
-    once. A call has a process to itself."""
+    """Number of processes of the function or the MCP server in one rollout worker, or of sessions with a server at an
+    address, which is the number of calls at once. A call has a process, or a session, to itself."""
     deadline_s: float = 10.0
-    """Timeout of a call of the function or the MCP server, in seconds. After it the process is killed and the model
-    reads an error."""
+    """Timeout of a call of the function or the MCP server, in seconds. After it the process is killed, or the session
+    ended, and the model reads an error."""
     start_timeout_s: float = 60.0
-    """Timeout of the start of a process of the function or the MCP server, in seconds."""
+    """Timeout of the start of a process of the function or the MCP server, or of a session, in seconds."""
     memory_mb: int = 2048
     """Limit of the data memory of one process of the function or the MCP server, in MiB. 0: none."""
     variables: list[str] = field(default_factory=list)
@@ -80,8 +87,27 @@ class ToolEntry:
         require_bounds(self, where, "at least 1", "workers")
         require_bounds(self, where, "above 0", "deadline_s", "start_timeout_s")
         require_bounds(self, where, "0 or more", "memory_mb")
+        self._check_place(where)
+
+    def _check_place(self, where: str) -> None:
+        if self.mcp is not None and is_url(self.mcp):
+            check_address(f"{where}mcp", self.mcp, (f"{where}token_env", self.token_env), plain_http=self.plain_http)
+            because = "on a server at an address, which is no process of the run"
+            require(not self.variables, f"{where}variables", self.variables, f"[] {because}")
+            refuse_unread(self, where, ("memory_mb",), because)
+            return
+        refuse_unread(self, where, ("token_env", "plain_http"), "without the address of a server in mcp")
         if self.mcp is not None and not command_words(self.mcp):
-            raise BadInput(key=f"{where}mcp", found=self.mcp, expected="a command line, with every quote closed")
+            expected = "a command line with every quote closed, or an http or https address"
+            raise BadInput(key=f"{where}mcp", found=self.mcp, expected=expected)
+
+    def server(self, where: str) -> Command | Address:
+        """That of `mcp`. Raises BadInput where the variable of its token holds none."""
+        server = str(self.mcp)
+        if is_url(server):
+            token = read_secret(f"{where}token_env", self.token_env)
+            return Address(url=server, token=token, token_from=self.token_env or "")
+        return Command(words=command_words(server), memory_mb=self.memory_mb, variables=tuple(self.variables))
 
 
 class Offered(Protocol):
@@ -222,7 +248,7 @@ class OfferedPool:
         """Raises BadInput where no process can be started."""
         try:
             await self._pool.check()
-        except ConnectionError as error:
+        except (ConnectionError, ToolBusy) as error:
             raise BadInput(error, key=self._where) from error
 
     def episode(self) -> Run:
@@ -256,24 +282,23 @@ def make_offered(entry: ToolEntry, where: str, parts: Parts, max_reply: int) -> 
         start_timeout_s=entry.start_timeout_s,
         max_reply=max_reply,
     )
-    variables = tuple(entry.variables)
     if entry.function is not None:
         name = entry.name or entry.function.rpartition(".")[2]
         schema = read_schema(f"{where}function", entry.function, name)
-        start = partial(FunctionPeer.start, entry.function, max_reply, entry.memory_mb, variables)
+        start = partial(FunctionPeer.start, entry.function, max_reply, entry.memory_mb, tuple(entry.variables))
         return OfferedPool(name, f"{where}function", lambda: (schema,), CallPool(name, start, limits))
     if entry.mcp is not None:
-        command = Command(words=command_words(entry.mcp), memory_mb=entry.memory_mb, variables=variables)
+        server = entry.server(where)
 
         def schemas() -> Sequence[Schema]:
-            server_schemas = list_tools(f"{where}mcp", command, entry.start_timeout_s)
+            server_schemas = list_tools(f"{where}mcp", server, entry.start_timeout_s)
             names = [schema["function"]["name"] for schema in server_schemas]
             for name in entry.only:
                 require(name in names, f"{where}only", name, f"tools of the server: {', '.join(names)}")
             return [schema for schema in server_schemas if not entry.only or schema["function"]["name"] in entry.only]
 
         name = f"mcp_{where.split('.')[2]}"
-        return OfferedPool(name, f"{where}mcp", schemas, CallPool(name, partial(McpPeer.start, command), limits))
+        return OfferedPool(name, f"{where}mcp", schemas, CallPool(name, partial(McpPeer.start, server), limits))
     return TOOLS[str(entry.name)](parts)
 
 

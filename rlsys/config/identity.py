@@ -10,6 +10,7 @@ from typing import Any
 PLACES = (
     "url", "token_env", "guard", "endpoint", "service", "key_env", "plain_http", "workers", "threads", "ask_first",
 )  # fmt: skip
+PLACES_LISTED = ("token_env", "plain_http")  # in the sections of a list, whose other keys results were published with
 # Of a key that came after results were published: left empty it is no part of what identifies them.
 LATER = {"later": True}
 
@@ -30,9 +31,7 @@ def identity_of(where: str, config: Any) -> dict[str, Any]:
     return {f"{where}.{key}": value for key, value in values.items() if key not in empty}
 
 
-def _without_places(values: dict[str, Any]) -> dict[str, Any]:
-    return {
-        key: _without_places(value) if isinstance(value, dict) else value
-        for key, value in values.items()
-        if key not in PLACES
-    }
+def _without_places(value: Any, places: tuple[str, ...] = PLACES) -> Any:
+    if isinstance(value, dict):
+        return {key: _without_places(inner, places) for key, inner in value.items() if key not in places}
+    return [_without_places(inner, PLACES_LISTED) for inner in value] if isinstance(value, list) else value

@@ -98,8 +98,9 @@ def test_variables_are_found_at_any_depth_of_anybody_s_configuration() -> None:
         conda_env: str = "b"
         first: Inner = field(default_factory=lambda: Inner(token_env="C"))
         second: Inner = field(default_factory=Inner)
+        others: list[Inner] = field(default_factory=lambda: [Inner(), Inner(token_env="D")])
 
-    assert list(secret_variables(Outer())) == ["A", "C"]
+    assert list(secret_variables(Outer())) == ["A", "C", "D"]
 
 
 @pytest.mark.parametrize("option", ["judge.key_env.0", "judge.key_env.x", "env.retriever.token_env.a.b"])

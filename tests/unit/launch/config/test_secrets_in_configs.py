@@ -103,6 +103,8 @@ def test_so_is_a_default_of_an_environment_of_one_s_own() -> None:
         (f"env.retriever.token_env={SECRET}", "env.retriever.token_env"),
         (f"stages.rl.env.retriever.token_env={SECRET}", "stages.rl.env.retriever.token_env"),
         (f"reward.judge.key_env=[{SECRET}", "reward.judge.key_env"),
+        (f"env.tools=[{{mcp: 'https://host/mcp', token_env: {SECRET}}}]", "env.tools.0.token_env"),
+        (f"env.tools=[{{mcp: 'https://me:{SECRET}@host/mcp'}}]", "env.tools.0.mcp"),
     ],
 )
 def test_a_secret_in_the_wrong_place_is_refused_by_its_key_and_not_shown(

@@ -1,6 +1,7 @@
 """rlsys.config.identity: what is the same configuration, in a process and between machines."""
 
 from dataclasses import dataclass, field
+from typing import Optional
 
 from rlsys.config.identity import config_key, identity_of
 
@@ -19,6 +20,17 @@ class Maze:
 
 
 @dataclass(frozen=True)
+class Door:
+    workers: int = 2
+    token_env: Optional[str] = None
+
+
+@dataclass(frozen=True)
+class House:
+    doors: list[Door] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
 class Cave(Maze):
     pass
 
@@ -32,3 +44,7 @@ def test_equal_configs_have_one_key_and_others_have_others() -> None:
 def test_addresses_are_no_part_of_what_files_are_found_by() -> None:
     there = identity_of("env", Maze(server=Server(url="http://b")))
     assert there == {"env.name": "maze", "env.seed": 0, "env.server": {"model": "m"}} == identity_of("env", Maze())
+
+
+def test_in_a_list_the_names_of_tokens_are_none_and_what_results_were_published_with_stays() -> None:
+    assert identity_of("env", House([Door(token_env="A")])) == {"env.doors": [{"workers": 2}]}
