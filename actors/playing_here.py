@@ -7,6 +7,7 @@ limits and for rewards that look at them, and nothing says that a policy sampled
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import secrets
 from collections.abc import AsyncIterator, Callable, Sequence
@@ -28,7 +29,7 @@ from rlsys.errors import RunFailed
 from rlsys.group_rollout import run_group
 from rlsys.rollout import EpisodeBroken, Player, RolloutPlan, TurnRequest
 from rlsys.system.calls import SERVICE_TOKEN
-from rlsys.types import Completion, Failure, FailureKind, Group, Message, Ticket, TurnStop
+from rlsys.types import Completion, Failure, FailureKind, Group, Message, Ticket, ToolCall, TurnStop
 
 
 async def play_group(
@@ -78,12 +79,17 @@ def completion_of(renderer: ChatRenderer, choice: Choice, request: TurnRequest) 
     """
     ends = [choice.text.find(stop) + len(stop) for stop in request.stop if stop in choice.text]
     text = write_thought(choice.thought, request.stop) + (choice.text[: min(ends)] if ends else choice.text)
+    if choice.calls and not ends and not _tools(request):  # of tools that it was not shown: no more than words
+        text = "\n".join(filter(None, (text, *map(_as_words, choice.calls))))
     how = TurnStop.STOP if ends else TurnStop.LENGTH if choice.truncated else TurnStop.EOS
     said = Message(role="assistant", content=text, calls=choice.calls if _tools(request) and not ends else ())
     written = replace(said, calls=tuple(call for call in said.calls if not call.problem))  # the others are in the text
     ids = list(renderer.said_ids(written, request.offer) if written.calls else renderer.text_ids(text))
     if written.calls:
         text = renderer.decode(ids)
+        if said.content.strip() not in text:
+            detail = "the policy's own format of calls has no place for the text beside them"
+            raise EpisodeBroken(Failure(kind=FailureKind.DATA, where="endpoint", detail=detail))
     if how is TurnStop.EOS and renderer.turn_end is not None:
         ids.append(renderer.turn_end)
     if len(ids) > request.max_tokens:
@@ -98,6 +104,11 @@ def completion_of(renderer: ChatRenderer, choice: Choice, request: TurnRequest) 
         text=text,
         said=said if _tools(request) else None,
     )
+
+
+def _as_words(call: ToolCall) -> str:
+    """ "" of one that stands in the text already."""
+    return "" if call.problem else f"{call.name}({json.dumps(dict(call.arguments), ensure_ascii=False)})"
 
 
 @asynccontextmanager

@@ -46,7 +46,7 @@ class Spent:
     @classmethod
     def read(cls) -> Spent:
         here = psutil.Process()
-        (keeper,) = [child for child in here.children() if "keeper.py" in " ".join(child.cmdline())]
+        (keeper,) = [child for child in here.children() if "keeping" in " ".join(child.cmdline())]
         own, kept = here.cpu_times(), keeper.cpu_times()
         return cls(own.user + own.system, kept.user + kept.system, kept.children_user + kept.children_system)
 

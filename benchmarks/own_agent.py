@@ -115,6 +115,8 @@ def play_seed(seed: int, runs: Path) -> study.Arms:
 def numbers_of(folder: Path) -> dict[str, Any]:
     rows = study.rows(folder, "metrics")
     evaluations = [row for row in study.rows(folder, "evaluations") if row["stage"] == "rl"]
+    if folder.name.endswith("-agent") and not all(COUNTS[1] in row for row in rows):
+        raise SystemExit(f"{folder}: rows without {COUNTS[1]}, which each run of an agent counts")
     return {
         "curve": {str(row["step"]): {score: row[score] for score in SCORES} for row in evaluations},
         "step_s": statistics.mean(row["time/step"] for row in rows),

@@ -88,8 +88,10 @@ class AgentsWorker(ScriptedWorker):
         self.busy: list[tuple[float, float]] = []
 
     async def episode(self, ticket: Any, sibling: int, length: int, dull: bool) -> Trajectory:
+        lengths = iter([length // TURNS] * (TURNS - 1) + [length - length // TURNS * (TURNS - 1)])
+
         async def generate(context: Ints, request: TurnRequest) -> Completion:
-            tokens = max(1, length // TURNS)
+            tokens = max(1, next(lengths))
             async with self.seats:
                 began = time.monotonic()
                 await asyncio.sleep(tokens * self.script.token_s)

@@ -2,6 +2,7 @@
 
 import json
 import os
+import sys
 import urllib.request
 
 from openai import OpenAI
@@ -16,17 +17,18 @@ def search(query):
         return "error: empty query"
     body = json.dumps({"queries": [query], "topk": 2}).encode()
     request = urllib.request.Request(os.environ["SEARCH_URL"], body, {"content-type": "application/json"})
-    with urllib.request.urlopen(request, timeout=30) as answer:
-        (documents,) = json.load(answer)["result"]
+    try:
+        with urllib.request.urlopen(request, timeout=30) as answer:
+            (documents,) = json.load(answer)["result"]
+    except OSError:
+        sys.exit(137)  # as if it were killed: this says nothing of the policy, and is played again
     return "\n".join(document["contents"].partition("\n")[2] for document in documents)
 
 
 def solve(task):
     messages = [{"role": "user", "content": task["question"]}]
     for searches in range(SEARCHES + 2):
-        answer = client.chat.completions.create(
-            model="policy", messages=messages, stop=["</search_query>", "</answer>"]
-        )
+        answer = client.chat.completions.create(model="policy", messages=messages, stop=STOP)
         text = answer.choices[0].message.content or ""
         messages.append({"role": "assistant", "content": text})
         if "<answer>" in text or "<search_query>" not in text:

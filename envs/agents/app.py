@@ -92,7 +92,8 @@ def make_chat_app(answering: Answering) -> Starlette:
         headers = {OVERRIDES: ", ".join(asked.overridden)} if asked.overridden else {}
         if asked.stream:
             answers = asyncio.ensure_future(answering.answer(key, asked))
-            stream = _stream(answers, partial(form.events, number, answering.model, asked))
+            refused = partial(answering.note_refused, key)
+            stream = _stream(answers, partial(form.events, number, answering.model, asked), refused)
             return StreamingResponse(stream, media_type="text/event-stream", headers=headers)
         answers_now = await _while_connected(request, answering.answer(key, asked))
         return _json(form.whole(number, answering.model, asked, answers_now), headers=headers)
@@ -146,7 +147,9 @@ async def _read_json(request: Request) -> Any:
 
 
 async def _stream(
-    answers: asyncio.Future[list[ChatAnswer]], events: Callable[[Sequence[ChatAnswer] | Refused], Iterator[str]]
+    answers: asyncio.Future[list[ChatAnswer]],
+    events: Callable[[Sequence[ChatAnswer] | Refused], Iterator[str]],
+    refused: Callable[[], None],
 ) -> AsyncIterator[str]:
     """What the policy wrote, once it is written; until then a sign of life, for a client that waits."""
     written: Sequence[ChatAnswer] | Refused
@@ -158,6 +161,7 @@ async def _stream(
         written = answers.result()
     except Refused as error:
         written = error
+        refused()
     finally:  # the client may have gone
         answers.cancel()
         with suppress(asyncio.CancelledError, Refused):

@@ -1,10 +1,11 @@
-"""Agents as processes: started, waited for and ended through their keeper (`envs/agents/keeper.py`)."""
+"""Agents as processes: started, waited for and ended through their keeper (`envs/agents/keeping`)."""
 
 from __future__ import annotations
 
 import asyncio
 import json
 import logging
+import re
 import shlex
 import sys
 from collections.abc import Mapping, Sequence
@@ -18,7 +19,8 @@ from envs.tools.line_process import CallBroke, Command, LineProcess
 from rlsys.choices import own_folders
 
 log = logging.getLogger("rlsys.agents")
-KEEPER = Path(__file__).with_name("keeper.py")
+HERE = str(Path(__file__).parent)
+KEEPER = f"import sys; sys.path.insert(0, {HERE!r}); from keeping import keeper; del sys.path[0]; keeper.main()"
 START_S = 120.0  # for the import of an agent's module
 NOTHING = object()
 
@@ -42,7 +44,10 @@ class AgentExit:
 
     @property
     def last_line(self) -> str:
-        return (self.output.strip().splitlines() or [""])[-1][:200]
+        """Of a traceback with the place that it is about."""
+        line = (self.output.strip().splitlines() or [""])[-1][:200]
+        places = re.findall(r'File "([^"\n]+)", line (\d+)', self.output)
+        return f"{line} ({places[-1][0]}:{places[-1][1]})" if places else line
 
 
 @dataclass(slots=True, eq=False)
@@ -118,7 +123,7 @@ class AgentKeeper:
     async def _open(self) -> LineProcess:
         function = self._agent if is_function(self._agent) else ""
         settings = {"path": [*sys.path, *own_folders()], "function": function}
-        words = (sys.executable, str(KEEPER), json.dumps(settings))
+        words = (sys.executable, "-c", KEEPER, json.dumps(settings))
         process = await LineProcess.start(Command(words=words, memory_mb=0, variables=self._variables))
         try:
             async with asyncio.timeout(START_S):

@@ -124,8 +124,9 @@ class _Model:
 
 def as_chat(messages: Sequence[Message]) -> tuple[Message, ...]:
     """As a chat endpoint takes it: the result of a call is the tool's, and what the environment says else between two
-    messages of the model is the user's. A call without a result is left out, since servers refuse it."""
-    made = {call.call_id for message in messages for call in message.calls}
+    messages of the model is the user's. A call without a result is left out, since servers refuse it, and so is one
+    that could not be read, which stands in the text."""
+    made = {call.call_id for message in messages for call in message.calls if not call.problem}
     with_result = made & {message.call_id for message in messages if message.role == "tool"} - {""}
     told = []
     for message in messages:

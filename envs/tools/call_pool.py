@@ -11,7 +11,6 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
@@ -28,6 +27,11 @@ class Peer(Protocol):
 
     @property
     def running(self) -> bool: ...
+    @property
+    def repeatable(self) -> bool:
+        """Whether a call that broke may be made again."""
+        ...
+
     async def call(self, tool: str, arguments: Mapping[str, Any]) -> Result:
         """Raises CallBroke."""
         ...
@@ -109,10 +113,14 @@ class CallPool:
         have left it so."""
         while self._idle and not self._idle[-1].running:
             await self._idle.pop().close()
-        if self._idle:
-            with suppress(CallBroke):
-                return await self._ask_peer(self._idle.pop(), call)
+        used = self._idle.pop() if self._idle else None
         try:
+            if used is not None:
+                try:
+                    return await self._ask_peer(used, call)
+                except CallBroke:
+                    if not used.repeatable:
+                        raise
             return await self._ask_peer(await self._begin(), call)
         except CallBroke as error:
             self._broken["broken"] += 1

@@ -77,6 +77,10 @@ class FunctionPeer:
     def running(self) -> bool:
         return self._process.running
 
+    @property
+    def repeatable(self) -> bool:
+        return self._process.repeatable
+
     async def call(self, tool: str, arguments: Mapping[str, Any]) -> Result:
         number = secrets.token_hex(8)  # not to be guessed: an earlier call may have written a line for this one
         await self._process.send({"id": number, "arguments": arguments})

@@ -54,6 +54,8 @@ class Command:
 
 
 class LineProcess:
+    repeatable = True  # an earlier call may have left it broken
+
     def __init__(self, process: asyncio.subprocess.Process) -> None:
         self._process = process
         self._said = b""

@@ -47,6 +47,11 @@ class Transport(Protocol):
 
     @property
     def running(self) -> bool: ...
+    @property
+    def repeatable(self) -> bool:
+        """Whether a call that broke may be made again."""
+        ...
+
     async def send(self, message: Mapping[str, Any]) -> None: ...
     async def receive(self) -> dict[str, Any]:
         """Both raise CallBroke; and, where the server takes no calls at all, ConnectionError and ToolBusy."""
@@ -77,6 +82,10 @@ class McpPeer:
     @property
     def running(self) -> bool:
         return self._transport.running
+
+    @property
+    def repeatable(self) -> bool:
+        return self._transport.repeatable
 
     async def list_tools(self) -> list[Schema]:
         """Raises CallBroke for what is no list of tools."""

@@ -22,7 +22,6 @@ from envs.services.secrets import is_loopback
 from envs.tools.line_process import MAX_LINE, CallBroke, read_object
 
 END_S = 2.0  # for a server to forget a session
-NO_SERVER = (502, 504)  # a gateway's: what is behind it does not answer
 OLDER = "Streamable HTTP would do that; the older HTTP+SSE transport is not supported"
 _SESSION_ID, _REVISION = re.compile(r"[\x21-\x7e]{1,1024}"), re.compile(r"\d{4}-\d\d-\d\d")
 
@@ -61,6 +60,11 @@ class HttpSession:
         """Whether the server knows it, as far as it has said."""
         return not (self._lost or self._closed)
 
+    @property
+    def repeatable(self) -> bool:
+        """Whether a call that broke was surely not carried out."""
+        return self._lost
+
     async def send(self, message: Mapping[str, Any]) -> None:
         """Raises CallBroke; and ConnectionError and ToolBusy where it is no fault of the message's."""
         is_request = "id" in message and "method" in message
@@ -79,7 +83,7 @@ class HttpSession:
                 raise CallBroke(f"it answered no request (202): {OLDER}")
             if message["method"] == "initialize" and "Mcp-Session-Id" in response.headers:
                 self._headers["Mcp-Session-Id"] = _matching(_SESSION_ID, response.headers["Mcp-Session-Id"])
-            self._response, self._messages = response, _read_messages(response)
+            self._response, self._messages = response, read_answer(response, self._address.token)
         finally:
             if self._response is not response:
                 response.release()
@@ -122,6 +126,8 @@ class HttpSession:
         except aiohttp.ClientConnectorError as error:
             reason = error.strerror or type(error).__name__
             raise ConnectionError(f"it cannot be reached: {reason}") from None
+        except ValueError as error:  # of a password for this host in ~/.netrc, which would go with the token
+            raise ConnectionError(f"it cannot be asked: {error}") from None
         except (aiohttp.ClientError, OSError) as error:  # aiohttp's own carry the request with its headers
             raise CallBroke(f"it broke off the connection ({type(error).__name__})") from None
 
@@ -135,8 +141,6 @@ class HttpSession:
         if status in KEPT_OUT:
             reason = f"is the token in {address.token_from} valid?" if address.token else "token_env names its token"
             raise ConnectionError(f"{answered}: {reason}")
-        if status in NO_SERVER:
-            raise ConnectionError(answered)
         if status == 404 and "Mcp-Session-Id" in self._headers:
             self._lost = True
             raise CallBroke("it has forgotten the session (404)")
@@ -156,8 +160,9 @@ def _matching(pattern: re.Pattern[str], value: object) -> str:
     return value
 
 
-async def _read_messages(response: aiohttp.ClientResponse) -> AsyncGenerator[dict[str, Any], None]:
-    """Raises CallBroke."""
+async def read_answer(response: aiohttp.ClientResponse, token: str | None) -> AsyncGenerator[dict[str, Any], None]:
+    """Without the token, which a server may say again. Raises CallBroke."""
+    hide = (lambda text: text.replace(token.encode(), b"***")) if token else bytes
     is_stream = response.content_type == "text/event-stream"
     num_bytes = 0
     line = bytearray()  # of a stream the one that has begun, else the whole answer
@@ -168,15 +173,15 @@ async def _read_messages(response: aiohttp.ClientResponse) -> AsyncGenerator[dic
             raise CallBroke(f"it wrote an answer of more than {MAX_LINE >> 20} MiB")
         *ends, begin = piece.split(b"\n") if is_stream else [piece]
         for end in ends:
-            line += end.removesuffix(b"\r")
+            line = (line + end).removesuffix(b"\r")  # a piece may end between the two
             if line.startswith(b"data:"):
                 data.append(bytes(line[5:]))
             elif not line:
                 event = b"\n".join(data)
                 data.clear()
                 if event.strip():
-                    yield read_object(event, "an event")
+                    yield read_object(hide(event), "an event")
             line.clear()
         line += begin
     if line and not is_stream:
-        yield read_object(bytes(line), "an answer")
+        yield read_object(hide(bytes(line)), "an answer")

@@ -97,7 +97,12 @@ class AgentWorld(World):
         try:
             await self._begin(task)
         except ToolFailed as error:
-            raise BadInput(error.failure.detail, key="env.agent", found=self._config.agent) from error
+            expected = ""
+            if "ModuleNotFoundError" in error.failure.detail:
+                expected = "packages of this Python, or a command of the agent's own: /path/venv/bin/python my_agent.py"
+            raise BadInput(
+                error.failure.detail, key="env.agent", found=self._config.agent, expected=expected
+            ) from error
         finally:
             await self.close()
 

@@ -181,7 +181,7 @@ def first_question(served: ServedConfig, plays: Mapping[str, Play]) -> Address:
         seed=int(plan.temperature > 0),
         stop=("</answer>",),
         tools=PROBE_OFFER.schemas
-        if any(getattr(env, "protocol", "") == "native" and env.tools for env in envs)
+        if any(getattr(env, "protocol", "") == "native" and getattr(env, "tools", None) for env in envs)
         else (),
     )
     return address_of_served(served, question)

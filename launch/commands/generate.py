@@ -14,6 +14,7 @@ from envs import make_world
 from envs.services.first_question import ask_all
 from envs.services.teacher import check_ready, check_teacher
 from launch.checks import preflight
+from launch.checks.agents import refuse_agents
 from launch.checks.deadlines import generated_at_once
 from launch.checks.machine import expected_device
 from launch.checks.own_functions import try_functions_of
@@ -101,6 +102,7 @@ def generate(options: argparse.Namespace, progress: Progress) -> int:
     check_keep("", recipe)
     check_teacher(recipe.generate.teacher)
     if recipe.generate.teacher.given:
+        refuse_agents(recipe.env)
         return by_teacher(recipe, options, progress)
     tasks = tasks_to_generate(make_world(recipe.env), recipe)
     policy = find_checkpoint(config.recipe, options.checkpoint)

@@ -218,7 +218,7 @@ def test_the_page_on_own_agents_is_played(tmp_path: Path, capsys: pytest.Capture
 
 def test_a_keeper_that_was_killed_costs_the_episodes_that_it_played(playing: Playing) -> None:
     for child in psutil.Process().children(recursive=True):
-        if "keeper.py" in " ".join(child.cmdline()):
+        if "keeping" in " ".join(child.cmdline()):
             child.kill()
     played = playing.play("shout", "One.", plan=replace(PLAN, infra_retries=2))
     assert played.end is EpisodeEnd.ANSWERED

@@ -14,13 +14,13 @@ FUNCTION_LINES, FILE_LINES = 60, 400
 # The most lines of Python in each folder. Growth is a decision: a change that needs more raises the number here, and
 # its commit says what the lines are worth; one that removes lines lowers it.
 BUDGET = {
-    "rlsys": 8_900,
-    "envs": 26_340,
-    "actors": 5_960,
+    "rlsys": 8_960,
+    "envs": 26_880,
+    "actors": 5_980,
     "learners": 5_550,
-    "launch": 38_250,
-    "benchmarks": 8_390,
-    "tests": 83_060,
+    "launch": 38_340,
+    "benchmarks": 8_720,
+    "tests": 84_520,
 }
 
 

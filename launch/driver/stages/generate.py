@@ -12,6 +12,7 @@ from envs import make_world
 from envs.base import World
 from envs.rewards import solved_by
 from envs.services.teacher import check_ready, check_teacher
+from launch.checks.agents import refuse_agents
 from launch.checks.deadlines import generated_at_once
 from launch.driver.observe.progress import Progress
 from launch.driver.run.first_delivery import first_delivery
@@ -76,6 +77,7 @@ class Generate(Stage):
     def ready(self, config: RunConfig, stage: StageConfig) -> None:
         check_ready(stage.config.generate.teacher)
         if stage.config.generate.teacher.given:
+            refuse_agents(stage.config.env)
             from launch.driver.run.nodes import check_rollouts  # Ray behind it: the keys are checked without
 
             check_rollouts(stage.config)

@@ -239,6 +239,9 @@ def samples_of(
                 token_samples = with_prompt(token_samples, renderer.prompt_ids(example.prompt, offer))
             samples.append([make_sample(tokens.token_ids, _mask(tokens)) for tokens in token_samples])
         else:
+            if len(answer.samples) > 1:  # two conversations are no one text
+                expected = "this policy's tokenizer, or a file without the line"
+                raise BadInput("an answer in several samples of another tokenizer", key="samples", expected=expected)
             messages = (*example.prompt, *answer.messages)
             ids, mask = renderer.demonstration(
                 messages, len(example.prompt), stop, truncated=answer.truncated, offer=offer

@@ -199,7 +199,7 @@ def tokens(looked: Looked, show: Show) -> Property:
     lost = f"; {totals['discarded']:,.0f} more lost with attempts that broke" if totals["discarded"] else ""
     says = f"{totals['sampled']:,.0f} sampled = {parts}{lost}" if totals["sampled"] else "none sampled for training"
     if any(RETOLD in line.row for line in looked.metrics):
-        says += f"; {_count_retold(looked):,.0f} messages of the policy tokenised again, as its agents told them"
+        says += f"; {_count_retold(looked):,.0f} messages of the assistant's tokenised anew, as agents told them"
     return Property(name="tokens", says=says, offenders=tuple(offenders))
 
 

@@ -34,6 +34,7 @@ ROLES = {
     "rollout": "rollout:{rollout}",
     "engine": "engine:{rollout}",
     "worlds": "worlds:{rollout}",
+    "agents": "agents:{rollout}",
     "learner": "learner:{learner}",
     "weights": "weights",
     "services": "{service}",
@@ -44,7 +45,7 @@ ROLES = {
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fault:
     kind: Kind
-    target: str  # rollout:0, engine:0, worlds:0, learner:0, weights, retriever, driver, disk, node:2
+    target: str  # rollout:0, engine:0, worlds:0, agents:0, learner:0, weights, retriever, driver, disk, node:2
     at: float  # after the first step of a stage that plays
     unit: Unit = "s"  # of `at`; 3.5 steps: in the middle of the fourth step after that one; a checkpoint: its number
     lasts_s: float | None = None
@@ -102,8 +103,9 @@ def check_targets(faults: Iterable[Fault], members: Members) -> None:
         exists = fault.target in parts or (number and int(number) < counts.get(role, 0))
         if fault.kind == "fill" and fault.target != DISK:
             raise BadInput("there is one disk", key="--fill", found=fault.target, expected=DISK)
-        if fault.kind == "hang" and fault.target == DRIVER and fault.lasts_s is None:
-            raise BadInput("nothing would make it continue", key="--hang", found=DRIVER, expected=f"{DRIVER}@30s+20s")
+        if fault.kind == "hang" and exists and role in (DRIVER, "agents") and fault.lasts_s is None:
+            expected = f"{fault.target}@30s+20s"
+            raise BadInput("nothing would make it continue", key="--hang", found=fault.target, expected=expected)
         if fault.kind not in PLACES and not exists:
             raise BadInput("the run has no such part", key=f"--{fault.kind}", found=fault.target, expected=expected)
 
@@ -132,7 +134,8 @@ def draw_faults(rate: Rate, seed: int, members: Members, roles: Sequence[str] = 
 
     Raises BadInput where the run has none of the roles.
     """
-    available = [role for role in roles if role != "services" or members.services]
+    has = {"services": bool(members.services), "agents": members.agents}
+    available = [role for role in roles if has.get(role, True)]
     if not available:
         raise BadInput("the run has no such part", key="--roles", found=",".join(roles))
     return _draw(rate, Random(seed), members, available)

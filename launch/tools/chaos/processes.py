@@ -14,7 +14,7 @@ from rlsys.system.parts import owner_of
 ACTOR = "ray::"  # how Ray begins the title of an actor's process
 # What a rollout worker has started: each bears its name.
 CHILDREN = {"engine": "EngineCore", "worlds": "world_process"}
-AGENTS, KEEPER = "agents", "keeper.py"  # the name of the process that starts them, which its forks keep
+AGENTS, KEEPER = "agents", "from keeping import keeper"  # in the command line of the process that starts them
 
 
 def find_target(owner: str, target: str) -> list[psutil.Process]:
@@ -39,7 +39,8 @@ def _agents_of(worlds: Iterable[psutil.Process]) -> Iterator[psutil.Process]:
     """They inherit nothing that tells whose they are, for they are not to know it."""
     for process in worlds:
         with suppress(psutil.Error):
-            yield from (child for child in process.children(recursive=True) if _title_matches(child, KEEPER))
+            for keeper in (child for child in process.children() if _title_matches(child, KEEPER)):
+                yield from (keeper, *keeper.children(recursive=True))
 
 
 def _title_matches(process: psutil.Process, mark: str | None) -> bool:

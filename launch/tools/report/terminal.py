@@ -110,6 +110,8 @@ def _samples(line: Mapping[str, Any], num_prompt: int, roles: Sequence[str]) -> 
     """(number of the message it begins with, what is said of it) of each training sample; none where all is one."""
     turns, said = _tree(line), [num_prompt + at for at, role in enumerate(roles) if role == "assistant"]
     starts = [at for at, turn in enumerate(turns) if str(turn.get("begins")) in BEGINS]
+    if not starts:  # of a line without messages, or of a later version
+        return
     reset = any(turns[at]["begins"] != SampleBegin.REWRITTEN for at in starts[1:])
     if len(said) != len(turns) or not (reset or _agent(line)):
         return

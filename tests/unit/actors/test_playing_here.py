@@ -114,7 +114,8 @@ def test_nothing_follows_a_stop_string_and_no_call_is_read_that_was_not_offered(
     requests = [replace(asks(stop, max_tokens=99), offer=offer) for stop, offer in (("!", PROBE_OFFER), ("?", hermes))]
     found = [completion_of(renderer, choice, request) for request in (*requests, asks("?", max_tokens=99))]
     stopped = Message(role="assistant", content="Let!")
-    assert [(each.text, each.said) for each in found] == [("Let!", stopped), ("Let! me", None), ("Let! me", None)]
+    words = 'Let! me\nadd({"a": 2, "b": [null, "x"]})\nadd({})'  # of tools that it was not shown
+    assert [(each.text, each.said) for each in found] == [("Let!", stopped), (words, None), (words, None)]
     assert [question_of(request).tools for request in requests] == [PROBE_OFFER.schemas, ()]
 
 

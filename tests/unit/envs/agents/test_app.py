@@ -120,6 +120,13 @@ def test_a_response_that_fails_is_an_error_of_the_sdk(url: str, stream: bool) ->
         list(answer)
 
 
+@pytest.mark.parametrize("stream", [False, True])
+def test_a_refusal_is_counted_in_a_stream_too(url: str, scripted: Scripted, stream: bool) -> None:
+    before = scripted.refused
+    post(url, "broken", {**ASK, "stream": stream})
+    assert scripted.refused == before + 1
+
+
 def test_errors_have_openais_form_and_are_counted(url: str, scripted: Scripted) -> None:
     assert post(url, "other").json()["error"]["message"] == "who is it?"
     refused = [post(url, "quick", body).status_code for body in ([], {}, {**ASK, "stop": 5}, {**ASK, "\ud800": 1})]

@@ -19,7 +19,7 @@ from launch.config.compose import compose
 from launch.config.layers import CONFIGS
 from rlsys.config.generate import TeacherConfig
 from rlsys.errors import BadInput
-from rlsys.types import FailureKind, Message
+from rlsys.types import FailureKind, Message, ToolCall
 from tests.fakes.judge_endpoint import scripted
 
 ASKED = Question(messages=(Message(role="user", content="2 + 3?"),), max_tokens=64, temperature=0.7, seed=5, top_p=0.9)
@@ -96,6 +96,13 @@ def test_what_the_environment_says_is_the_users() -> None:
         Message(role="tool", content="t", inline=True),
     )
     assert [(each.role, each.content) for each in as_chat(told)] == [("system", "s"), ("assistant", "a"), ("user", "t")]
+
+
+def test_a_call_that_cannot_be_read_stands_in_the_text_alone() -> None:
+    calls = (ToolCall(name="f", call_id="1"), ToolCall(name="", call_id="2", problem="it has no name"))
+    results = [Message(role="tool", content=f"r{number}", call_id=number) for number in "12"]
+    said, first, second = as_chat([Message(role="assistant", content='({"a"', calls=calls), *results])
+    assert said.calls == calls[:1] and (first.role, second.role, second.call_id) == ("tool", "user", "")
 
 
 class Scripted:

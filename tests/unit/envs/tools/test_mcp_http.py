@@ -1,7 +1,8 @@
 """envs.tools.mcp_http: what each answer of a server at a URL leads to, with a server of real sockets."""
 
 import asyncio
-from collections.abc import Coroutine
+from collections.abc import AsyncIterator, Coroutine
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -9,7 +10,7 @@ import pytest
 from envs.services.guard import ToolFailed
 from envs.tools.call_pool import CallPool, PoolLimits
 from envs.tools.mcp import McpPeer, list_tools
-from envs.tools.mcp_http import Address
+from envs.tools.mcp_http import Address, read_answer
 from envs.tools.offered import ToolEntry
 from envs.tools.result import Result, ToolError
 from rlsys.errors import BadInput
@@ -49,6 +50,7 @@ def run(play: Coroutine[Any, Any, None]) -> None:
         ("answers 400", "it answered 400: no"),
         ("answers 404", "forgotten the session"),
         ("answers 500", "it answered 500: no"),
+        ("answers 502", "it answered 502: no"),
     ],
 )
 def test_an_answer_that_is_wrong_costs_its_own_call(how: str, says: str) -> None:
@@ -146,7 +148,36 @@ def test_a_server_that_takes_no_session_is_bad_input_at_the_start_and_infrastruc
     run(play())
 
 
-@pytest.mark.parametrize("status", ["401", "429", "502"])
+@pytest.mark.parametrize("how", ["answers 500", "answers 504", "flood", "breaks off"])
+def test_a_call_that_may_have_been_carried_out_is_not_made_again(how: str) -> None:
+    async def play() -> None:
+        async with mcp_at_url(how) as server:
+            pool = pool_of(server)
+            assert await pool.call("echo", {"text": "before"}) == "before"
+            before = len(server.headers)
+            assert isinstance(await pool.call("wrong", {}), ToolError)
+            assert [headers["method"] for headers in server.headers[before:]] == ["POST", "DELETE"]
+            await pool.close()
+
+    run(play())
+
+
+def test_events_are_read_wherever_their_bytes_are_cut() -> None:
+    text = b'id: 7\r\ndata: {"a":\r\ndata: 1}\r\n\r\ndata: {"b": "t0ken"}\n\n'
+
+    async def read(cut: int) -> list[Any]:
+        async def pieces(_: int) -> AsyncIterator[bytes]:
+            for piece in (text[:cut], text[cut:]):
+                yield piece
+
+        response: Any = SimpleNamespace(content_type="text/event-stream", content=SimpleNamespace(iter_chunked=pieces))
+        return [message async for message in read_answer(response, "t0ken")]
+
+    for cut in range(1, len(text)):
+        assert asyncio.run(read(cut)) == [{"a": 1}, {"b": "***"}], cut
+
+
+@pytest.mark.parametrize("status", ["401", "429"])
 def test_a_server_that_takes_no_calls_any_more_is_no_fault_of_the_call(status: str) -> None:
     async def play() -> None:
         async with mcp_at_url(f"answers {status}") as server:

@@ -87,6 +87,9 @@ def test_tokens_of_another_tokenizer_are_not_taken_over() -> None:
     ((other,),) = samples_of(example, Renderer(), "y", ())  # type: ignore[arg-type]
     assert made.ids_and_mask(own) == ((9, 1, 2), (0, 1, 1))
     assert made.ids_and_mask(other) == ((7, 112, 97, 98), (0, 0, 1, 1))
+    several = read_answer(record | {"samples": record["samples"] * 2}, "line 1")
+    with refused("samples", says="several samples of another tokenizer"):
+        samples_of(several, Renderer(), "y", ())  # type: ignore[arg-type]
 
 
 def said(text: str) -> list[dict[str, str]]:

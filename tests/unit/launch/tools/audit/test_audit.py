@@ -313,9 +313,9 @@ def test_tokens_that_are_nowhere_and_weights_that_are_too_old_are_found(copied: 
 
 
 def test_what_agents_told_again_is_said_of_their_runs_alone(copied: Path) -> None:
-    assert "again" not in properties(copied, "tokens")["tokens"].says
+    assert "anew" not in properties(copied, "tokens")["tokens"].says
     edited(copied, "metrics.jsonl", lambda row: row.update({"env/retold_messages": 0.25, "episode/count": 8}))
-    assert "2 messages of the policy tokenised again" in properties(copied, "tokens")["tokens"].says
+    assert "2 messages of the assistant's tokenised anew" in properties(copied, "tokens")["tokens"].says
 
 
 @pytest.mark.parametrize(

@@ -103,15 +103,15 @@ def test_a_target_that_the_run_does_not_have_is_refused_with_those_it_has() -> N
         check_targets([parse_fault("fill", "disk:1@1s")], MEMBERS)
 
 
-def test_agents_are_a_target_of_a_run_that_has_some_and_are_found_below_their_worlds(tmp_path: Path) -> None:
+def test_agents_are_a_target_of_a_run_that_has_some_and_are_found_below_their_worlds() -> None:
     fault = parse_fault("kill", "agents:1@1s")
     check_targets([fault], replace(MEMBERS, agents=True))
     with refused("--kill", found="agents:1"):
         check_targets([fault], MEMBERS)
-    (tmp_path / "keeper.py").write_text("print('up', flush=True); import time; time.sleep(60)")
-    world = "import subprocess, sys; subprocess.run([sys.executable, sys.argv[1], 'world_process'], env={})"
+    code = "print('up', flush=True); import time; time.sleep(60)  # from keeping import keeper"
+    world = "import subprocess, sys; subprocess.run([sys.executable, '-c', sys.argv[1]], env={})"
     environment = os.environ | {parts.VARIABLE: "rollout:1", parts.DRIVER: f"{owner_of(os.getpid())}2"}
-    words = [sys.executable, "-c", world, str(tmp_path / "keeper.py"), "actors.world_process"]
+    words = [sys.executable, "-c", world, code, "actors.world_process"]
     with subprocess.Popen(words, env=environment, text=True, stdout=subprocess.PIPE) as process:
         assert process.stdout is not None and process.stdout.readline() == "up\n"
         agents = find_target(f"{owner_of(os.getpid())}2", "agents:1")
