@@ -43,7 +43,10 @@ class AgentReward(SumOfFindings):
         value = returned.get("reward") if isinstance(returned, Mapping) else returned
         if not isinstance(value, int | float) or not math.isfinite(value):
             raise BadInput(
-                "is no reward", where=f"task {transcript.task.task_id}", key="the agent's result", found=str(returned)[:80],
+                "is no reward",
+                where=f"task {transcript.task.task_id}",
+                key="the agent's result",
+                found=str(returned)[:80],
                 expected='a number, or {"reward": number}, returned or printed last; or another reward.name',
-            )  # fmt: skip
+            )
         return (Finding(part="returned", rule="returned", value=float(value)),)

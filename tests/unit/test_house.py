@@ -15,12 +15,12 @@ FUNCTION_LINES, FILE_LINES = 60, 400
 # its commit says what the lines are worth; one that removes lines lowers it.
 BUDGET = {
     "rlsys": 8_960,
-    "envs": 26_880,
-    "actors": 5_980,
+    "envs": 26_960,
+    "actors": 5_990,
     "learners": 5_550,
-    "launch": 38_340,
+    "launch": 38_370,
     "benchmarks": 8_720,
-    "tests": 84_520,
+    "tests": 84_620,
 }
 
 
