@@ -3,7 +3,6 @@
 import gc
 import importlib
 import os
-import socket
 import sys
 from contextlib import suppress
 from typing import Any
@@ -22,11 +21,9 @@ def import_function(path: str) -> tuple[Any, list[Any]]:
         raise TypeError(f"{path} is no function")
     sdk: Any = sys.modules.get("openai")
     kinds = tuple(getattr(sdk, name) for name in ("OpenAI", "AsyncOpenAI") if hasattr(sdk, name))
-    for kind in kinds:
+    for kind in kinds:  # the SDK imports half of itself with its first client: every fork would again, for 50 ms
         with suppress(Exception):
             _ = kind().chat.completions
-    with suppress(Exception):
-        warm_up(sdk)
     made = [thing for thing in gc.get_objects() if kinds and issubclass(type(thing), kinds)]
     return function, [client for client in made if _asks_nowhere(client)]
 
@@ -35,19 +32,6 @@ def _asks_nowhere(client: Any) -> bool:
     with suppress(Exception):  # of one that was not made whole
         return str(client.base_url).rstrip("/") == NOWHERE["OPENAI_BASE_URL"]
     return False
-
-
-def warm_up(sdk: Any) -> None:
-    """The SDK imports half of itself with its first client and builds its types with its first request: every fork
-    would again, for 60 ms of a core."""
-    http: Any = sys.modules["httpx"]
-    message = {"role": "assistant", "content": ""}
-    answer = {"id": "", "object": "chat.completion", "created": 0, "model": "", "choices": [
-        {"index": 0, "finish_reason": "stop", "message": message}]}  # fmt: skip
-    transport = http.MockTransport(lambda request: http.Response(200, json=answer))
-    client = sdk.OpenAI(http_client=http.Client(transport=transport))
-    client.chat.completions.create(model="none", messages=[{"role": "user", "content": ""}])
-    socket.getaddrinfo("127.0.0.1", 9)  # imports too
 
 
 def say_address(base_url: str, api_key: str, clients: list[Any]) -> None:
