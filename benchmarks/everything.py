@@ -191,6 +191,7 @@ OTHERS = {
     "account": "reads a run directory",
     "retriever": "needs HotpotQA and passages",
     "transports": "needs a Ray cluster of two nodes",
+    "sleeping_agents": "asks how busy an engine stays, with agents that sleep for minutes",
     "soak": "a verdict takes a quarter of an hour",
     "faults": "trains under faults for an hour and a half",
     "growth": "asks how memory and seconds grow with sizes; it has no other side",
@@ -204,7 +205,7 @@ OTHERS = {
     "starts": "plays a pretrained model in every world",
 } | dict.fromkeys(
     (
-        "curriculum", "distill", "graph_rl", "graph_rl_paths", "icrl", "lag", "learning", "long_cot",
+        "agent_study", "curriculum", "distill", "graph_rl", "graph_rl_paths", "icrl", "lag", "learning", "long_cot",
         "long_cot_rechecks", "lora", "reasoning_gym", "research", "smollm2", "swirl", "tools",
     ),
     "a study over seeds",

@@ -1,4 +1,4 @@
-"""An agent of somebody else's against an environment of ours: `python benchmarks/own_agent.py [--seeds 1 2 3 4]`.
+"""An agent of somebody else's against an environment of ours: `python benchmarks/agent_study.py [--seeds 1 2 3 4]`.
 
 ReSearch's world in miniature (made-up questions of two hops, the real retriever), asked in a chat. A first stage
 teaches a policy from nothing the forms, with demonstrations of which nine in ten answer after one search, wrongly. From
