@@ -46,6 +46,8 @@ class HttpSession:
         if address.token is not None:
             self._headers["Authorization"] = f"Bearer {address.token}"
         self._client = aiohttp.ClientSession(
+            # One that is kept may be dead, and would not say whether a call was carried out.
+            connector=aiohttp.TCPConnector(force_close=True),
             timeout=aiohttp.ClientTimeout(total=None),
             trust_env=not is_loopback(address.url),
             auto_decompress=False,  # a small answer could become a large one
@@ -70,7 +72,7 @@ class HttpSession:
         is_request = "id" in message and "method" in message
         if is_request and self._messages is not None and self._response is not None:
             await self._messages.aclose()
-            self._response.release()  # its connection is used again where all of it has come, else closed
+            self._response.release()
             self._messages = self._response = None
         response = await self._post(message)
         try:
