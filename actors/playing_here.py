@@ -77,12 +77,13 @@ def completion_of(renderer: ChatRenderer, choice: Choice, request: TurnRequest) 
     A thought that came apart stands before the text, and ends nothing. Behind it stand calls, as the policy would have
     written them; for the model they stay apart.
     """
+    tools = _tools(request)
     ends = [choice.text.find(stop) + len(stop) for stop in request.stop if stop in choice.text]
     text = write_thought(choice.thought, request.stop) + (choice.text[: min(ends)] if ends else choice.text)
-    if choice.calls and not ends and not _tools(request):  # of tools that it was not shown: no more than words
+    if choice.calls and not ends and not tools:  # of tools that it was not shown: no more than words
         text = "\n".join(filter(None, (text, *map(_as_words, choice.calls))))
     how = TurnStop.STOP if ends else TurnStop.LENGTH if choice.truncated else TurnStop.EOS
-    said = Message(role="assistant", content=text, calls=choice.calls if _tools(request) and not ends else ())
+    said = Message(role="assistant", content=text, calls=choice.calls if tools and not ends else ())
     written = replace(said, calls=tuple(call for call in said.calls if not call.problem))  # the others are in the text
     ids = list(renderer.said_ids(written, request.offer) if written.calls else renderer.text_ids(text))
     if written.calls:
@@ -102,7 +103,7 @@ def completion_of(renderer: ChatRenderer, choice: Choice, request: TurnRequest) 
         spans=(),
         stop=how,
         text=text,
-        said=said if _tools(request) else None,
+        said=said if tools else None,
     )
 
 

@@ -180,6 +180,7 @@ def serve(settings: dict[str, Any], files: int, requests: int, answers: int) -> 
     if settings["function"]:
         sys.path[:] = settings["path"]
         function, clients = import_function(settings["function"])
+    begin = partial(start, function=function, clients=clients)
     gc.collect()
     gc.freeze()  # a collection in a fork would copy every page that it looks at
     alone = can_unshare()
@@ -202,7 +203,7 @@ def serve(settings: dict[str, Any], files: int, requests: int, answers: int) -> 
                 while (end := text.find(b"\n")) >= 0:
                     job = {**json.loads(text[:end]), "alone": alone, "files": files, "behind": text}
                     del text[: end + 1]
-                    take(job, partial(start, function=function, clients=clients), running, fds, poll, answers)
+                    take(job, begin, running, fds, poll, answers)
                     job.clear()
             elif fd in running:
                 agent = running.pop(fd)
