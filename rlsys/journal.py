@@ -158,6 +158,11 @@ class Journal:
             self._file.write(line + "\n")
             self.mark += 1
 
+    def end(self) -> tuple[int, str]:
+        """(mark, chain) of the same moment: what a checkpoint notes."""
+        with self._lock:
+            return self.mark, self.chain
+
     def dispatch(self, stage: str, ticket: Ticket) -> None:
         row = Dispatched(
             stage=stage,
@@ -182,13 +187,16 @@ class Journal:
     def seal(self, name: str, digest: str) -> None:
         """It outlives this process at once, and the machine from the next commit on."""
         self._write(Sealed(name=name, digest=digest))
-        with naming(self.path):
+        self._flush()
+
+    def _flush(self) -> None:
+        with self._lock, naming(self.path):  # two threads that flush at once change the order of the rows
             self._file.flush()
 
     def commit(self) -> None:
         """On disk, whatever happens next."""
+        self._flush()
         with naming(self.path):
-            self._file.flush()
             os.fsync(self._file.fileno())
 
     def close(self) -> None:

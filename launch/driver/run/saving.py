@@ -71,7 +71,7 @@ def state_to_save(run: Run, stage: StageConfig) -> DriverState:
     state.curriculum = dict(run.state.curriculum)  # its values are long, and never change
     if run.active.groups is not None:
         run.active.groups.save(state, stage.name)
-    state.mark, state.chain = run.journal.mark, run.journal.chain
+    state.mark, state.chain = run.journal.end()
     state.health = [asdict(finding) for finding in health(run)]
     state.wall_s, state.lost_tokens, state.restarts = run.wall_s, run.lost_tokens, run.restarts
     return state

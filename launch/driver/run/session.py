@@ -210,7 +210,7 @@ def summary(run: Run, status: str, reason: str | None = None) -> dict[str, Any]:
         },
         **({"generated": state.played} if state.played else {}),
         "stage_s": {name: round(seconds, 1) for name, seconds in state.stage_s.items()},
-        "journal": {"rows": run.journal.mark, "chain": run.journal.chain},
+        "journal": dict(zip(("rows", "chain"), run.journal.end(), strict=True)),
         "versions": versions(),
         "host": socket.gethostname(),
         "command": shlex.join(redact_arguments(["rlsys", *sys.argv[1:]])),

@@ -1,6 +1,7 @@
 """The journal proves that each prompt was trained once, in the lineage of the weights that survive."""
 
 import random
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -21,6 +22,7 @@ from rlsys.journal import (
     split_late,
     surviving_rows,
 )
+from rlsys.seals import links
 from tests.makers.made import ticket
 
 
@@ -35,6 +37,26 @@ def test_account_closes_over_outcomes_and_prompts_in_flight(tmp_path: Path) -> N
     book = ledger(surviving_rows(read_journal(tmp_path / "journal.jsonl")))
     assert (book.dispatched, book.trained, book.filtered, book.failed, book.in_flight) == (5, 2, 1, 1, 1)
     assert book.problems == ()
+
+
+def test_rows_of_several_threads_stand_in_the_order_of_their_chain(tmp_path: Path) -> None:
+    """The thread that writes a checkpoint seals it while the loop goes on."""
+    journal = Journal(tmp_path / "journal.jsonl")
+
+    def write(thread: int) -> list[tuple[int, str]]:
+        ends = []
+        for number in range(200):
+            journal.seal(f"{thread} {number}", "90ab")
+            ends.append(journal.end())
+            journal.commit()
+        return ends
+
+    with ThreadPoolExecutor(3) as threads:
+        ends = [end for thread in threads.map(write, range(3)) for end in thread]
+    journal.close()
+    chain = list(links(journal.path.read_bytes().splitlines(keepends=True)))
+    assert len(chain) == journal.mark == 601 and all(link.fits for link in chain)
+    assert all(chain[mark - 1].chain == digest for mark, digest in ends)
 
 
 def test_rows_after_the_checkpoint_are_void_in_the_next_lineage(tmp_path: Path) -> None:
