@@ -23,7 +23,7 @@ from contextlib import suppress
 from functools import partial
 from typing import Any, NoReturn
 
-from .module import import_function, say_address
+from .module import import_function, say_address, settle
 from .namespace import can_unshare, come_first, descendants, die_with, enter_namespace, resident_mb
 
 WATCH_S = 0.25  # between two looks at what agents take
@@ -164,10 +164,6 @@ def wanted(function: Any, job: dict[str, Any]) -> dict[str, str]:
     parameters = inspect.signature(function).parameters
     takes_all = any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values())
     return {name: job[name] for name in ("base_url", "api_key") if takes_all or name in parameters}
-
-
-async def settle(answer: Any) -> Any:
-    return await answer
 
 
 # -- the keeper --------------------------------------------------------------------------------------------------------

@@ -1,7 +1,9 @@
 """The module of an agent, and how it and its clients learn where the policy is."""
 
+import asyncio
 import gc
 import importlib
+import inspect
 import os
 import sys
 from contextlib import suppress
@@ -9,6 +11,12 @@ from typing import Any
 
 MODEL = {"OPENAI_DEFAULT_MODEL": "policy"}  # else the Agents SDK asks for what its default model alone takes
 NOWHERE = {"OPENAI_BASE_URL": "http://127.0.0.1:9/v1", "OPENAI_API_KEY": "none"}  # while a module is imported
+
+ANSWER = {  # to a request before the first episode
+    "id": "", "object": "chat.completion", "created": 0, "model": "policy",
+    "choices": [{"index": 0, "finish_reason": "stop", "message": {"role": "assistant", "content": ""}}],
+    "usage": {"prompt_tokens": 0, "completion_tokens": 0, "total_tokens": 0},
+}  # fmt: skip
 
 
 def import_function(path: str) -> tuple[Any, list[Any]]:
@@ -21,11 +29,29 @@ def import_function(path: str) -> tuple[Any, list[Any]]:
         raise TypeError(f"{path} is no function")
     sdk: Any = sys.modules.get("openai")
     kinds = tuple(getattr(sdk, name) for name in ("OpenAI", "AsyncOpenAI") if hasattr(sdk, name))
-    for kind in kinds:  # the SDK imports half of itself with its first client: every fork would again, for 50 ms
-        with suppress(Exception):
-            _ = kind().chat.completions
     made = [thing for thing in gc.get_objects() if kinds and issubclass(type(thing), kinds)]
+    for kind in kinds:  # saves each fork 15 of 40 ms
+        with suppress(Exception):  # an SDK that is made otherwise is slower, not refused
+            warm_up(kind)
     return function, [client for client in made if _asks_nowhere(client)]
+
+
+def warm_up(kind: Any) -> None:
+    """Ask once, without a network: with its first request, a client of this kind imports half of the SDK and builds
+    its types."""
+    http = sys.modules[type(kind().base_url).__module__.partition(".")[0]]  # httpx, or what the SDK uses in its place
+    transport = http.MockTransport(lambda request: http.Response(200, json=ANSWER))
+    web = http.AsyncClient if kind.__name__ == "AsyncOpenAI" else http.Client
+    asked = kind(http_client=web(transport=transport)).chat.completions.create(
+        model="policy", messages=[{"role": "user", "content": ""}]
+    )
+    if inspect.isawaitable(asked):
+        asyncio.run(settle(asked))
+    "127.0.0.1".encode("idna")  # as a lookup of the policy's address does: imported then
+
+
+async def settle(answer: Any) -> Any:
+    return await answer
 
 
 def _asks_nowhere(client: Any) -> bool:
