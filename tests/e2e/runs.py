@@ -120,8 +120,8 @@ def left_behind() -> list[str]:
 
 def _begun_here(process: psutil.Process) -> bool:
     try:
-        same = process.environ().get(WORKER) == os.environ.get(WORKER)
-        return same and process.status() != psutil.STATUS_ZOMBIE
+        same_worker = process.environ().get(WORKER) == os.environ.get(WORKER)
+        return same_worker and process.status() != psutil.STATUS_ZOMBIE
     except psutil.NoSuchProcess:
         return False
 

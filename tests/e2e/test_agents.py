@@ -47,8 +47,8 @@ def test_the_usual_loop_is_one_sample_with_the_tokens_that_were_sampled(
     (sample,) = sample_trajectory(played, 1.0)
     sampled = [token for turn in played.turns for token in turn.completion.token_ids.tolist()]
     assert sample.token_ids[sample.loss_mask].tolist() == sampled
-    shown = renderer.decode(sample.token_ids.tolist())
-    assert '"name": "add"' in shown and '"strict"' not in shown
+    text = renderer.decode(sample.token_ids.tolist())
+    assert '"name": "add"' in text and '"strict"' not in text
     assert played.turns[1].added_ids.tolist()[-1] == played.turns[0].added_ids.tolist()[-1]  # a turn is opened
 
 

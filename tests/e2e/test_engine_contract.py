@@ -383,10 +383,10 @@ def test_deliveries_of_the_same_weights_leave_every_logprob_as_it_is(keeping: Se
 
 
 def test_loads_that_overlap_happen_one_after_the_other(served: Served) -> None:
-    async def both() -> None:
+    async def loads() -> None:
         await asyncio.gather(served.load(tiny_model("qwen3", seed=4)), served.load(tiny_model("qwen3", seed=5)))
 
-    served.run(both())
+    served.run(loads())
     assert sampled_gap(tiny_model("qwen3", seed=5), served.run(served.generate())) < close()
 
 

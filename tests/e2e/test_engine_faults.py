@@ -79,7 +79,7 @@ def test_a_cancelled_load_ends_the_engine_since_nobody_would_resume_it() -> None
 
 
 def test_a_call_that_fails_after_the_death_of_the_engine_core_is_not_left_unread() -> None:
-    async def both() -> None:
+    async def scenario() -> None:
         read_end, write_end = os.pipe()
         engine = make(HangingLLM(), [SimpleNamespace(sentinel=read_end)])
         load = asyncio.create_task(engine.load(VERSION))
@@ -90,7 +90,7 @@ def test_a_call_that_fails_after_the_death_of_the_engine_core_is_not_left_unread
             await load
         os.close(read_end)
 
-    assert run(both()) == []
+    assert run(scenario()) == []
 
 
 def test_stop_does_not_wait_for_ever_for_a_process_that_survives_sigkill(

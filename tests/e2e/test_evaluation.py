@@ -68,8 +68,8 @@ def test_a_killed_evaluation_goes_on_with_what_it_owes(tmp_path: Path) -> None:
     assert rerun.code == 0, rerun.output[-3000:]
     resumed, full = said(transcripts), said(tmp_path / "whole.transcripts")
     assert resumed.keys() == full.keys()
-    same = sum(resumed[key] == full[key] for key in resumed)
-    assert same >= 0.9 * len(resumed), f"{same} of {len(resumed)}"
+    matches = sum(resumed[key] == full[key] for key in resumed)
+    assert matches >= 0.9 * len(resumed), f"{matches} of {len(resumed)}"
     assert f"against {output}: small/sampled" in rerun.output
     assert left_behind() == []
 

@@ -202,13 +202,13 @@ def test_an_engine_that_confirms_an_adapter_and_loads_none_is_as_far_from_the_le
     base = tiny_model("qwen3", seed=0)
     model, adapter = adapted(base, folder, 1)
 
-    async def found() -> list[float]:
+    async def engine_logprobs() -> list[float]:
         try:
             await engine.load(send(tmp_path, model, adapter, 1))
             return await engine.prompt_logprobs(PROMPT)
         finally:
             engine.stop()
 
-    served = loop.run(found())
+    served = loop.run(engine_logprobs())
     assert gap(served, logprobs(base, PROMPT)) < close()
     assert gap(served, logprobs(model, PROMPT)) > 0.5

@@ -162,7 +162,7 @@ def test_every_family_gives_its_own_answer_one_and_others_less() -> None:
     }
     assert {name: score for name, score in right if score < 1} == {}
 
-    def here(name: str, entry: Mapping[str, Any], text: str) -> Scored:
+    def library_scored(name: str, entry: Mapping[str, Any], text: str) -> Scored:
         try:
             return Scored(min(max(library_score({**asked(name, entry), "answer": text}), 0.0), 1.0), How.SCORER)
         except Exception:
@@ -174,7 +174,9 @@ def test_every_family_gives_its_own_answer_one_and_others_less() -> None:
         for name, (entries, _) in by_family.items():
             if not FAMILIES[name].compares and entries[0]["answer"]:
                 text = entries[0]["answer"] + " "
-                triples.append((name, await scorer.score(asked(name, entries[0]), text), here(name, entries[0], text)))
+                triples.append(
+                    (name, await scorer.score(asked(name, entries[0]), text), library_scored(name, entries[0], text))
+                )
         return triples
 
     async def judge(scorer: GymScorer) -> list[str]:

@@ -90,12 +90,12 @@ def test_weights_in_16_bits_are_those_that_were_saved(tmp_path: Path) -> None:
     need_gpus(2)
     path = save_model(tmp_path / "model")
     _, before = played(tmp_path / "two", path, 2, 1, dtype="bfloat16")
-    _, same = played(tmp_path / "same", path, 2, 1, tmp_path / "two", dtype="bfloat16")
+    _, baseline = played(tmp_path / "same", path, 2, 1, tmp_path / "two", dtype="bfloat16")
     for ranks, stage in ((1, 1), (2, 3), (1, 2)):
         folder = tmp_path / f"{ranks}-{stage}"
         _, after = played(folder, path, ranks, stage, tmp_path / "two", dtype="bfloat16")
         assert apart(after[0], before[-1]) == 0.0
-        assert apart(after[-1], same[-1]) < 4e-3, (ranks, stage)
+        assert apart(after[-1], baseline[-1]) < 4e-3, (ranks, stage)
         _, back = played(tmp_path / f"{ranks}-{stage}-back", path, 2, 1, folder, dtype="bfloat16")
         assert apart(back[0], after[-1]) == 0.0
 

@@ -94,7 +94,7 @@ def test_long_cot_with_its_lengths_given_and_counted(tmp_path: Path) -> None:
 
 
 def test_graph_rl() -> None:
-    def said(steps: str, answer: str) -> str:
+    def wording(steps: str, answer: str) -> str:
         return f"<think>t</think><response>{steps}</response><answer>{answer}</answer>"
 
     connected = {"kind": "connectivity", "num_nodes": 5, "edges": [[0, 4], [1, 4]], "source": 0, "target": 1}
@@ -102,14 +102,14 @@ def test_graph_rl() -> None:
     path = {"kind": "shortest_path", "num_nodes": 5, "edges": edges, "source": 0, "target": 2}
     good = "0 -> 4 -> 2 with a total weight of 4 + 2 = 6. 0 -> 3 -> 2 with a total weight of 3 + 1 = 4."
     cases = [
-        (connected, said("0 is connected to 4. 4 is connected to 1. 1 is connected to 4.", "yes")),
-        (connected, said("0 is connected to 4. 0 is connected to 3.", "yes")),
+        (connected, wording("0 is connected to 4. 4 is connected to 1. 1 is connected to 4.", "yes")),
+        (connected, wording("0 is connected to 4. 0 is connected to 3.", "yes")),
         (connected, "<response>0 is connected to 4.</response><answer>yes</answer>"),
-        (connected, said("0 is connected to 2.", "Yes.")),
-        (path, said(good, "The shortest path is 0->3->2. The length of shortest path is 4.")),
-        (path, said(good, "The shortest path is 0->4->2. The length of shortest path is 6.")),
-        (path, said(good, "The shortest path is 0->2. The length of shortest path is 4.")),
-        (path, said(good, "4")),
+        (connected, wording("0 is connected to 2.", "Yes.")),
+        (path, wording(good, "The shortest path is 0->3->2. The length of shortest path is 4.")),
+        (path, wording(good, "The shortest path is 0->4->2. The length of shortest path is 6.")),
+        (path, wording(good, "The shortest path is 0->2. The length of shortest path is 4.")),
+        (path, wording(good, "4")),
     ]
     lines = [{"task": task, "response": response} for task, response in cases]
     process = (1.15, 0.125, 1.05, -0.9, 1.15, 0.15, -1.85, 0.15)

@@ -115,9 +115,9 @@ def respond(task: Any, *_: Any) -> float:
             items.append({"type": "function_call_output", "call_id": call.call_id, "output": total})
     items.append(user("again"))
     events = list(client.responses.create(input=items, stream=True, **options))
-    shown = "".join(event.delta for event in events if event.type == "response.output_text.delta")
+    text = "".join(event.delta for event in events if event.type == "response.output_text.delta")
     assert [event.sequence_number for event in events] == list(range(len(events)))
-    return float(response.output_text == "It is 5." and shown == "One." and response.usage.output_tokens > 0)
+    return float(response.output_text == "It is 5." and text == "One." and response.usage.output_tokens > 0)
 
 
 def unanswered(*_: Any) -> list[Any]:

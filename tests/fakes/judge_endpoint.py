@@ -97,7 +97,9 @@ def choice(text: str, finish_reason: str, *calls: tuple[str, str]) -> tuple[int,
     message: dict[str, Any] = {"role": "assistant", "content": text}
     if calls:
         functions = [{"name": name, "arguments": arguments} for name, arguments in calls]
-        message["tool_calls"] = [{"id": f"call_{uuid4()}", "type": "function", "function": each} for each in functions]
+        message["tool_calls"] = [
+            {"id": f"call_{uuid4()}", "type": "function", "function": function} for function in functions
+        ]
     body = {"choices": [{"message": message, "finish_reason": finish_reason}]}
     return 200, {"Content-Type": "application/json"}, json.dumps(body)
 

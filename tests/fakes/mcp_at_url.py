@@ -58,8 +58,8 @@ class McpAtUrl:
         return web.json_response(result)
 
     def _refuse(self, request: web.Request) -> web.Response:
-        said = f"no\x1b {request.headers.get('Authorization')}"
-        return web.Response(status=int(self.how), text=said, headers={"Location": self.url + "2", "Retry-After": "0"})
+        body = f"no\x1b {request.headers.get('Authorization')}"
+        return web.Response(status=int(self.how), text=body, headers={"Location": self.url + "2", "Retry-After": "0"})
 
     def _greet(self, number: str) -> web.Response:
         self.greeted += 1

@@ -50,8 +50,8 @@ def build(case: str) -> dict[str, Any]:
     name, options = CASES[case]
     torch.set_num_threads(1)
     algorithm = make_algorithm(choose("algorithm", ALGORITHMS, name).schema(name=name, **options))
-    found = curve(algorithm, SELECT.get(case, lambda groups: groups), samples_per_unit=2 if name == "dpo" else 1)
-    return {"algorithm": {"name": name, **options}} | {key: numbers for key, numbers in found.items() if numbers}
+    curves = curve(algorithm, SELECT.get(case, lambda groups: groups), samples_per_unit=2 if name == "dpo" else 1)
+    return {"algorithm": {"name": name, **options}} | {key: numbers for key, numbers in curves.items() if numbers}
 
 
 def main() -> None:

@@ -109,18 +109,18 @@ def as_sample(ids: Sequence[int], logps: Sequence[float], version: int) -> Sampl
 
 def credited(groups: Sequence[Sequence[Sample]], algorithm: Algorithm) -> list[list[list[Sample]]]:
     """What the driver does: advantages within each group. Without signal a group, without one a sibling is left out."""
-    kept = []
+    credited_groups = []
     for group in groups:
         credit = algorithm.advantages([sample.reward or 0.0 for sample in group])
         if credit is not None:
-            kept.append(
+            credited_groups.append(
                 [
                     [replace(sample, advantages=tuple(advantage * mask for mask in sample.loss_mask))]
                     for sample, advantage in zip(group, credit, strict=True)
                     if not math.isnan(advantage)
                 ]
             )
-    return kept
+    return credited_groups
 
 
 def best_and_worst(groups: Sequence[Sequence[Sample]]) -> list[list[Sample]]:
@@ -148,7 +148,7 @@ def curve(algorithm: Algorithm, select: Select, *, samples_per_unit: int = 1) ->
     policy_optimizer = torch.optim.Adam(policy.parameters(), lr=LEARNING_RATE)
     critic_optimizer = None if critic is None else torch.optim.Adam(critic.parameters(), lr=LEARNING_RATE)
     draw = random.Random(0)
-    found: dict[str, list[float]] = {"loss": [], "value_loss": [], "grad_norm": [], "even": []}
+    curves: dict[str, list[float]] = {"loss": [], "value_loss": [], "grad_norm": [], "even": []}
     for step in range(STEPS):
         groups = select(play(sampler, draw, max(0, step - 1)))
         sampler.load_state_dict(policy.state_dict())  # for the next step: by then a version old
@@ -168,11 +168,11 @@ def curve(algorithm: Algorithm, select: Select, *, samples_per_unit: int = 1) ->
                 if critic is not None and critic_optimizer is not None:
                     value_loss = partial(loss_of_critic, algorithm, critic, denominator)
                     value_losses.append(descend(critic_optimizer, critic, mine, value_loss)[0])
-        found["loss"].append(sum(losses) / len(losses))
-        found["value_loss"] += [sum(value_losses) / len(value_losses)] if value_losses else []
-        found["grad_norm"].append(norm)
-        found["even"].append(even_share(policy))
-    return found
+        curves["loss"].append(sum(losses) / len(losses))
+        curves["value_loss"] += [sum(value_losses) / len(value_losses)] if value_losses else []
+        curves["grad_norm"].append(norm)
+        curves["even"].append(even_share(policy))
+    return curves
 
 
 @torch.no_grad()

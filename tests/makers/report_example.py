@@ -172,8 +172,8 @@ def agent_episode(text: str = "", sequence: int = 900, **state: Any) -> dict[str
     for after, heard, answer in ASKED:
         dialogue.hear([Message(role=role, content=content + text) for role, content in heard], after=after)
         before = [] if after is None else dialogue.seen(after).tolist()
-        shown = made.ints(before + tokenizer.encode(" ".join(content for _, content in heard)).ids)
-        dialogue.say(shown, made.completion(tokenizer.encode(answer).ids, answer + text))
+        context = made.ints(before + tokenizer.encode(" ".join(content for _, content in heard)).ids)
+        dialogue.say(context, made.completion(tokenizer.encode(answer).ids, answer + text))
     turns, messages, num_prompt = dialogue.lay_out()
     state = {"exit": 0, "conversations": 3, "output": f"planning\n{text}", "returned": {"reward": 1.0}, **state}
     task = Task(task_id="trip", question="Two days in Lyon?", answers=("97",))

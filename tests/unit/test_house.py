@@ -20,7 +20,7 @@ BUDGET = {
     "learners": 5_550,
     "launch": 38_370,
     "benchmarks": 8_720,
-    "tests": 84_620,
+    "tests": 84_800,
 }
 
 

@@ -87,5 +87,5 @@ def test_a_name_of_another_system_leads_to_the_key_that_the_command_names(page: 
         parts = theirs.split(".")
         ends = {".".join(parts[at:]) for at in range(len(parts))}
         aliases = {*names.equivalents.get(ours, ()), *(name for name, keys in names.several.items() if ours in keys)}
-        same = ours.rpartition(".")[2] == parts[-1]
-        assert same or ends & aliases or ours == "--run-dir", f"{theirs}: {ours}"
+        match = ours.rpartition(".")[2] == parts[-1]
+        assert match or ends & aliases or ours == "--run-dir", f"{theirs}: {ours}"

@@ -39,13 +39,13 @@ def test_an_address_as_a_url() -> None:
 
 
 def test_the_earlier_port_where_it_was_here_and_is_free() -> None:
-    here = Listening(bind="127.0.0.1", announce="127.0.0.1")
+    interface = Listening(bind="127.0.0.1", announce="127.0.0.1")
     with socket.create_server(("127.0.0.1", 0)) as other:
         port = other.getsockname()[1]
-        assert free_port(here, here.url(port)) == 0  # somebody has it
-    assert free_port(here, here.url(port)) == port
-    assert free_port(here, f"http://10.0.3.8:{port}") == 0  # of another node
-    assert free_port(here, "") == 0
+        assert free_port(interface, interface.url(port)) == 0  # somebody has it
+    assert free_port(interface, interface.url(port)) == port
+    assert free_port(interface, f"http://10.0.3.8:{port}") == 0  # of another node
+    assert free_port(interface, "") == 0
 
 
 def test_an_address_of_another_machine_cannot_be_taken() -> None:

@@ -16,9 +16,9 @@ OURS = Path(actors.__file__).parent
 
 @pytest.fixture
 def box() -> Iterator[int]:
-    made = black_box.create()
-    yield made
-    os.close(made)
+    descriptor = black_box.create()
+    yield descriptor
+    os.close(descriptor)
 
 
 def test_every_step_is_marked_for_whom_it_is_taken_and_so_are_the_tasks_that_it_starts(box: int) -> None:
@@ -75,11 +75,11 @@ def test_the_line_is_that_of_the_code_that_was_called_with_its_text(tmp_path: Pa
     mine = tmp_path / "mine.py"
     mine.write_text("import time\ntime.sleep(5)\n")
     ours = (str(OURS / "world_process.py"), 70, "step"), (str(OURS / "black_box.py"), 90, "send")
-    said = black_box.place(stack((str(mine), 2, "step"), *ours, ("asyncio/events.py", 80, "_run")))
-    assert said == f"{mine}:2 in step: time.sleep(5)"
+    place = black_box.place(stack((str(mine), 2, "step"), *ours, ("asyncio/events.py", 80, "_run")))
+    assert place == f"{mine}:2 in step: time.sleep(5)"
     deep = [("/lib/socket.py", 706, "readinto"), ("/lib/http.py", 5, "get"), (str(mine), 2, "step")]
-    said = black_box.place(stack(*deep, *ours))
-    assert said == f"/lib/socket.py:706 in readinto, called from {mine}:2 in step: time.sleep(5)"
+    place = black_box.place(stack(*deep, *ours))
+    assert place == f"/lib/socket.py:706 in readinto, called from {mine}:2 in step: time.sleep(5)"
 
 
 @pytest.mark.parametrize("text", ["", "nonsense", stack((str(OURS / "world_process.py"), 1, "serve"))])

@@ -70,31 +70,33 @@ def play(worker: RolloutWorker, engine: Engine, plan: RolloutPlan = PLAN, env: A
         player = made.player(LETTERS, worker.generate, run_seed=1)
         return await run_group(player, made.Source(env, turns, one), made.ticket(start_version=3), plan)
 
-    found: Group = run(scenario())
-    return found
+    group: Group = run(scenario())
+    return group
 
 
 def test_no_long_answer_is_replaced_by_a_shorter_one(worker: RolloutWorker) -> None:
     engine = Engine()
     group = play(worker, engine)
-    wanted = [length(seed) for seed in engine.asked]
-    late = [tokens > MOST for tokens in wanted]
+    lengths = [length(seed) for seed in engine.asked]
+    late = [tokens > MOST for tokens in lengths]
     assert len(engine.asked) == 64 and 10 < sum(late) < 30
-    assert [each.num_sampled for each in group.trajectories] == [min(tokens, MOST) for tokens in wanted]
+    assert [trajectory.num_sampled for trajectory in group.trajectories] == [min(tokens, MOST) for tokens in lengths]
     ends = {True: EpisodeEnd.TIME_LIMIT, False: EpisodeEnd.ANSWERED}
-    assert [each.end for each in group.trajectories] == [ends[each] for each in late]
-    assert [each.truncated for each in group.trajectories] == late
-    assert all(isinstance(each.reward, Reward) and not each.retried for each in group.trajectories)
-    assert [each.num_sampled for each in refer_to(group).summaries] == [each.num_sampled for each in group.trajectories]
+    assert [trajectory.end for trajectory in group.trajectories] == [ends[flag] for flag in late]
+    assert [trajectory.truncated for trajectory in group.trajectories] == late
+    assert all(isinstance(trajectory.reward, Reward) and not trajectory.retried for trajectory in group.trajectories)
+    assert [summary.num_sampled for summary in refer_to(group).summaries] == [
+        trajectory.num_sampled for trajectory in group.trajectories
+    ]
 
 
 def test_what_an_engine_does_not_give_back_fails_and_is_not_played_again(worker: RolloutWorker) -> None:
     engine = Engine()
     engine.deaf = True
     group = play(worker, engine)
-    late = [each for each in group.trajectories if isinstance(each.reward, Failure)]
+    late = [trajectory for trajectory in group.trajectories if isinstance(trajectory.reward, Failure)]
     assert len(late) == sum(length(seed) > (TIME_S + GRACE_S) * RATE for seed in engine.asked) > 0
-    assert {each.reward.kind for each in late} == {FailureKind.TIMEOUT}  # type: ignore[union-attr]
+    assert {trajectory.reward.kind for trajectory in late} == {FailureKind.TIMEOUT}  # type: ignore[union-attr]
     assert len(engine.asked) == 64
 
 
@@ -109,7 +111,7 @@ def test_an_engine_that_gave_no_token_in_all_that_time_says_nothing_of_the_answe
 
     (again,) = play(worker, Stuck(), replace(PLAN, group_size=1)).trajectories
     assert (again.end, again.num_sampled) == (EpisodeEnd.ANSWERED, 2000)
-    assert [(each.kind, each.where) for each in again.retried] == [(FailureKind.TIMEOUT, "engine")]
+    assert [(failure.kind, failure.where) for failure in again.retried] == [(FailureKind.TIMEOUT, "engine")]
 
 
 class Asking(Counting):
@@ -145,7 +147,7 @@ def test_a_tool_that_is_late_is_infrastructure_and_tried_again(worker: RolloutWo
     plan = replace(PLAN, group_size=1, infra_retries=1)
     (failed,) = play(worker, Engine(), plan, env, turns=2).trajectories
     assert isinstance(failed.reward, Failure) and failed.reward.kind is FailureKind.TIMEOUT
-    assert len(made_envs) == 2 and [each.where for each in failed.retried] == ["episode"]
+    assert len(made_envs) == 2 and [failure.where for failure in failed.retried] == ["episode"]
 
 
 def test_the_time_in_a_queue_is_not_the_answers(worker: RolloutWorker) -> None:
@@ -155,6 +157,6 @@ def test_the_time_in_a_queue_is_not_the_answers(worker: RolloutWorker) -> None:
                 await asyncio.sleep(3600)
             return await super().generate(context, request)
 
-    held = Held(worker.spec)
-    (waited,) = play(held, Engine(), replace(PLAN, group_size=1, timeout_s=900.0)).trajectories
+    queued = Held(worker.spec)
+    (waited,) = play(queued, Engine(), replace(PLAN, group_size=1, timeout_s=900.0)).trajectories
     assert waited.end is EpisodeEnd.ANSWERED

@@ -120,15 +120,15 @@ def test_a_text_that_knows_no_turns_ends_with_the_tokenizers_end(tmp_path: Path)
 
 def test_the_ends_of_a_hub_name_are_read_from_its_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     ends = model(tmp_path, "gemma").ends
-    asked = []
+    lookups = []
 
     def cached_file(name: str, file: str, **_: object) -> str:
-        asked.append((name, file))
+        lookups.append((name, file))
         return str(tmp_path / file)
 
     monkeypatch.setattr(transformers.utils, "cached_file", cached_file)
     assert read_ends("google/some", 7) == ends | {7} and len(ends) == 2
-    assert asked == [("google/some", "generation_config.json"), ("google/some", "config.json")]
+    assert lookups == [("google/some", "generation_config.json"), ("google/some", "config.json")]
 
 
 def test_a_file_that_is_no_json_is_bad_input(tmp_path: Path) -> None:

@@ -138,7 +138,9 @@ class LLM:
         self.asked.append(("abort", names))
 
     async def collective_rpc(self, method: str, args: Any = ()) -> Any:
-        self.asked.append((method, *(each["version"] if isinstance(each, dict) else each for each in args)))
+        self.asked.append(
+            (method, *(argument["version"] if isinstance(argument, dict) else argument for argument in args))
+        )
         if method == "rl_pid":
             return [1, 2]
         await asyncio.sleep(0)
@@ -197,8 +199,12 @@ def run(scenario: Callable[[Engine, LLM, Process], Coroutine[Any, Any, None]], *
 
 def test_a_request_asks_for_what_the_context_leaves_and_comes_back_as_a_completion() -> None:
     async def scenario(engine: Engine, llm: LLM, process: Process) -> None:
-        found = await engine.generate([1, 2, 3], ASKED, "w-1")
-        assert (found.token_ids.tolist(), found.text, found.logprobs.tolist()) == ([5, 6], "ab", [-0.5, -2.0])
+        completion = await engine.generate([1, 2, 3], ASKED, "w-1")
+        assert (completion.token_ids.tolist(), completion.text, completion.logprobs.tolist()) == (
+            [5, 6],
+            "ab",
+            [-0.5, -2.0],
+        )
         await engine.generate([1] * 7, ASKED, "w-2")
         await engine.generate([1], ASKED, "w-3")
         (prompt, parameters, name, priority), second, third = llm.requests
@@ -266,9 +272,9 @@ def test_a_version_that_was_not_loaded_whole_ends_the_engine(answer: Any, says: 
             await engine.load(VERSION)
         assert str(refused.value).count("elements") in (0, 5)
         assert "resume" not in llm.asked and llm.described == ["version 7 was not loaded whole"]
-        for asked in (engine.load(VERSION), engine.generate([1], ASKED, "w-1")):
+        for call in (engine.load(VERSION), engine.generate([1], ASKED, "w-1")):
             with pytest.raises(EngineFailed, match="version 7 was not loaded whole"):
-                await asked
+                await call
         assert not llm.requests
 
     run(scenario)
@@ -286,7 +292,7 @@ def test_an_adapter_goes_along_with_each_request_and_stands_on_its_own_base(monk
             llm.asked.clear()
             await engine.load(WeightManifest(version=version, tensors=3, adapter=on))
             await engine.generate([1], ASKED, f"w-{version}")
-            return [each for each in llm.asked if each[0] in ("abort", "rl_load", "rl_load_base")]
+            return [call for call in llm.asked if call[0] in ("abort", "rl_load", "rl_load_base")]
 
         def state(name: str, waiting: bool) -> Any:
             return SimpleNamespace(external_req_id=name, is_prefilling=waiting)
@@ -385,7 +391,7 @@ def children(monkeypatch: pytest.MonkeyPatch) -> list[Process]:
     monkeypatch.setattr(multiprocessing, "active_children", lambda: [older, core] if LLM.made else [older])
     monkeypatch.setattr(actors.engine.psutil, "Process", lambda pid: fields(pid=pid))
     monkeypatch.setattr(
-        actors.engine.psutil, "wait_procs", lambda parts, s: waited.append([each.pid for each in parts])
+        actors.engine.psutil, "wait_procs", lambda parts, s: waited.append([part.pid for part in parts])
     )
     for name in ("VLLM_CACHE_ROOT", "VLLM_LOGGING_LEVEL", "TORCH_COMPILE_DISABLE", "OMP_NUM_THREADS"):
         monkeypatch.setenv(name, "before")
@@ -434,9 +440,9 @@ def arguments(**changes: Any) -> dict[str, Any]:
 
 
 def test_what_vllm_is_told_is_what_the_engine_is_built_from() -> None:
-    given = arguments(seed=3, max_num_seqs=4, fp32_head=True)
-    assert given.pop("additional_config").compute_hash() == ""
-    assert given == {
+    options = arguments(seed=3, max_num_seqs=4, fp32_head=True)
+    assert options.pop("additional_config").compute_hash() == ""
+    assert options == {
         "model": "m", "dtype": "float32", "max_model_len": 8, "max_num_seqs": 5, "scheduling_policy": "priority",
         "seed": 3, "enable_prefix_caching": False, "enforce_eager": True, "gpu_memory_utilization": 0.5,
         "logprobs_mode": "processed_logprobs", "tensor_parallel_size": 1, "disable_log_stats": True,
@@ -446,9 +452,9 @@ def test_what_vllm_is_told_is_what_the_engine_is_built_from() -> None:
 
 
 def test_what_is_left_open_is_vllms_choice_and_its_own_arguments_come_last() -> None:
-    given = arguments(kv_cache_mb=None, block_size=None, tensor_parallel=2, vllm={"seed": 9})
-    assert not given.keys() & {"kv_cache_memory_bytes", "block_size", "hf_overrides", "enable_chunked_prefill"}
-    assert (given["distributed_executor_backend"], given["tensor_parallel_size"], given["seed"]) == ("mp", 2, 9)
+    options = arguments(kv_cache_mb=None, block_size=None, tensor_parallel=2, vllm={"seed": 9})
+    assert not options.keys() & {"kv_cache_memory_bytes", "block_size", "hf_overrides", "enable_chunked_prefill"}
+    assert (options["distributed_executor_backend"], options["tensor_parallel_size"], options["seed"]) == ("mp", 2, 9)
     whole = arguments(chunked_prefill=False)
     assert (whole["enable_chunked_prefill"], whole["max_num_batched_tokens"]) == (False, 8192)
     assert arguments(chunked_prefill=False, max_model_len=9000)["max_num_batched_tokens"] == 9000
@@ -457,7 +463,7 @@ def test_what_is_left_open_is_vllms_choice_and_its_own_arguments_come_last() -> 
 def test_no_token_is_spelled_out_beside_its_logprob() -> None:
     states = {"r": fields(logprobs_processor=fields(tokenizer="t"))}
     seen: list[Any] = []
-    processor = fields(request_states=states, add_request=lambda *given, **more: seen.append((given, more)))
+    processor = fields(request_states=states, add_request=lambda *args, **more: seen.append((args, more)))
     leave_out_token_texts(processor)
     request = fields(request_id="r")
     processor.add_request(request, 1, extra=2)
@@ -466,8 +472,8 @@ def test_no_token_is_spelled_out_beside_its_logprob() -> None:
 
 def test_a_tensor_that_comes_twice_is_refused() -> None:
     seen: set[str] = set()
-    given: Any = iter([("a", 1), ("b", 2)])
-    assert list(once(given, seen)) == [("a", 1), ("b", 2)] and seen == {"a", "b"}
+    tensors: Any = iter([("a", 1), ("b", 2)])
+    assert list(once(tensors, seen)) == [("a", 1), ("b", 2)] and seen == {"a", "b"}
     again: Any = iter([("c", 3), ("a", 4)])
     with pytest.raises(ValueError, match="tensor a comes twice"):
         list(once(again, seen))
@@ -478,7 +484,7 @@ def test_the_side_within_vllm_says_who_it_is_and_reads_the_version(monkeypatch: 
     monkeypatch.setenv("VLLM_DIST_IDENT", "mark")
     monkeypatch.setattr(actors.engine_worker, "unname", unnamed.append)
     assert ReloadExtension().rl_pid() == os.getpid() and unnamed == ["mark"]
-    monkeypatch.setattr(actors.engine_worker, "WeightFolder", fields(receive=lambda given: given))
+    monkeypatch.setattr(actors.engine_worker, "WeightFolder", fields(receive=lambda manifest: manifest))
     assert ReloadExtension().rl_tensors({"version": 7, "tensors": 3}) == VERSION
 
 
@@ -490,10 +496,10 @@ class Embedding:
 
 
 def layer(kind: type, load: int, total: int | None, *, loadable: bool = True, parameters: bool = True) -> Any:
-    made: Any = kind()
-    made.info = fields(can_load=lambda: loadable, load_numel=load, load_numel_total=total)
-    made._parameters = {"weight": 1} if parameters else {}
-    return made
+    module: Any = kind()
+    module.info = fields(can_load=lambda: loadable, load_numel=load, load_numel_total=total)
+    module._parameters = {"weight": 1} if parameters else {}
+    return module
 
 
 @pytest.fixture
@@ -525,7 +531,7 @@ class Deferred: ...
 
 
 def test_a_layer_that_waits_for_elements_is_named_and_padding_is_never_waited_for(reload: list[str]) -> None:
-    found = {
+    layers = {
         "whole": layer(Plain, 6, 6),
         "short": layer(Plain, 4, 6),
         "done": layer(Plain, 0, 6, loadable=False),
@@ -535,7 +541,7 @@ def test_a_layer_that_waits_for_elements_is_named_and_padding_is_never_waited_fo
         "words": layer(Embedding, 16, 32),
         "few words": layer(Embedding, 15, 32),
     }
-    model = fields(named_modules=found.items)
+    model = fields(named_modules=layers.items)
     assert ReloadExtension().rl_missing(model) == ["short: 4 of 6 elements", "few words: 15 of 16 elements"]
 
 

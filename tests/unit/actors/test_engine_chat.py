@@ -23,13 +23,13 @@ from tests.makers.made import engine_spec
 def test_a_question_is_one_message_of_the_users_and_its_end_says_whether_it_was_cut(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    asked: list[Any] = []
+    requests: list[Any] = []
     stops = [TurnStop.EOS, TurnStop.LENGTH, TurnStop.ABORT]
     stopped: list[int] = []
     engine: Any = SimpleNamespace(spec=engine_spec("judge"), failure=None, stop=lambda: stopped.append(1))
 
     async def generate(ids: Any, request: Any, name: str) -> Any:
-        asked.append((ids, request, name))
+        requests.append((ids, request, name))
         if not stops:
             raise PromptTooLong(9, 8)
         return SimpleNamespace(text="YES", stop=stops.pop(0))
@@ -39,7 +39,7 @@ def test_a_question_is_one_message_of_the_users_and_its_end_says_whether_it_was_
     async def start(spec: Any) -> Any:
         return engine
 
-    renderer = SimpleNamespace(prompt_ids=lambda messages: [(each.role, each.content) for each in messages])
+    renderer = SimpleNamespace(prompt_ids=lambda messages: [(message.role, message.content) for message in messages])
     renderer.usable = lambda: renderer
     monkeypatch.setattr(actors.judge, "ChatRenderer", lambda path: renderer)
     monkeypatch.setattr(Engine, "start", start)
@@ -61,7 +61,7 @@ def test_a_question_is_one_message_of_the_users_and_its_end_says_whether_it_was_
         await chat.close()
 
     asyncio.run(story())
-    assert stopped == [1] and len({name for _, _, name in asked}) == 4
-    ids, request, _ = asked[0]
+    assert stopped == [1] and len({name for _, _, name in requests}) == 4
+    ids, request, _ = requests[0]
     assert ids == [("user", "5?")]
     assert (request.max_tokens, request.temperature, request.top_p, request.seed) == (5, 0.25, 1.0, 3)

@@ -31,10 +31,10 @@ class LLM:
         self._tokenizer, self._sampled = tokenizer, sampled
 
     async def generate(self, prompt: Any, parameters: Any, name: str, **_: Any) -> AsyncIterator[Any]:
-        asked = SimpleNamespace(
+        request = SimpleNamespace(
             request_id=name, sampling_params=parameters, prompt_token_ids=prompt["prompt_token_ids"]
         )
-        text = detokenizer.IncrementalDetokenizer.from_new_request(self._tokenizer, asked)
+        text = detokenizer.IncrementalDetokenizer.from_new_request(self._tokenizer, request)
         stop, finish = None, "length"
         for token in self._sampled:
             ended = token == self._tokenizer.eos_token_id
@@ -83,9 +83,9 @@ def test_a_call_that_begins_with_a_special_token_is_read(folder: Path) -> None:
     mark = renderer.tokenizer.convert_tokens_to_ids("[TOOL_CALLS]")
     sampled = [*renderer.encode(CALL), renderer.tokenizer.eos_token_id]
     assert mark in renderer.tokenizer.all_special_ids and sampled[0] == mark
-    found = generate(renderer, sampled, OFFER)
-    assert (found.text, found.stop, found.token_ids.tolist()) == (CALL, TurnStop.EOS, sampled)
-    (call,) = renderer.read_calls(found.text, OFFER)
+    completion = generate(renderer, sampled, OFFER)
+    assert (completion.text, completion.stop, completion.token_ids.tolist()) == (CALL, TurnStop.EOS, sampled)
+    (call,) = renderer.read_calls(completion.text, OFFER)
     assert call == ToolCall(name="search", arguments={"query": "a lamp"})
     assert generate(renderer, sampled, None).text == CALL.removeprefix("[TOOL_CALLS]")  # where no call is looked for
 
@@ -93,12 +93,12 @@ def test_a_call_that_begins_with_a_special_token_is_read(folder: Path) -> None:
 @pytest.mark.parametrize("offer", [None, OFFER], ids=["no tools", "tools"])
 def test_a_text_ends_with_its_stop_string_and_without_its_end_token(folder: Path, offer: ToolOffer | None) -> None:
     renderer = ChatRenderer(str(folder))
-    said = renderer.encode("<answer>5</answer>")
-    ended = generate(renderer, [*said, renderer.tokenizer.eos_token_id], offer, "</no>")
+    answer = renderer.encode("<answer>5</answer>")
+    ended = generate(renderer, [*answer, renderer.tokenizer.eos_token_id], offer, "</no>")
     assert (ended.text, ended.stop) == ("<answer>5</answer>", TurnStop.EOS)
-    assert ended.token_ids.tolist() == [*said, renderer.tokenizer.eos_token_id]
-    stopped = generate(renderer, [*said, *said], offer, "</no>", "</answer>")
+    assert ended.token_ids.tolist() == [*answer, renderer.tokenizer.eos_token_id]
+    stopped = generate(renderer, [*answer, *answer], offer, "</no>", "</answer>")
     assert (stopped.text, stopped.stop) == ("<answer>5</answer>", TurnStop.STOP)
-    assert stopped.token_ids.tolist() == list(said)
-    cut = generate(renderer, list(said[:-1]), offer, "</answer>")
-    assert (cut.text, cut.stop) == (renderer.decode(said[:-1]), TurnStop.LENGTH)
+    assert stopped.token_ids.tolist() == list(answer)
+    cut = generate(renderer, list(answer[:-1]), offer, "</answer>")
+    assert (cut.text, cut.stop) == (renderer.decode(answer[:-1]), TurnStop.LENGTH)

@@ -47,10 +47,10 @@ def test_a_reload_finds_the_names_of_the_plain_model_and_leaves_the_wrapped_one(
 
 
 def worker(*, tied: bool = False) -> Any:
-    made: Any = ReloadExtension()
+    extension: Any = ReloadExtension()
     config = SimpleNamespace(tie_word_embeddings=tied)
-    made.model_config = SimpleNamespace(hf_config=SimpleNamespace(get_text_config=lambda: config))
-    return made
+    extension.model_config = SimpleNamespace(hf_config=SimpleNamespace(get_text_config=lambda: config))
+    return extension
 
 
 @pytest.mark.parametrize("tied", [False, True])
@@ -58,22 +58,22 @@ def test_the_base_of_an_adapter_is_read_whole_and_a_tied_head_under_its_own_name
     embedding, head = "model.embed_tokens.weight", "lm_head.weight"
     tensors = {embedding: torch.ones(2, 2), "model.norm.weight": torch.ones(2)}
     save_file(tensors | ({} if tied else {head: torch.zeros(2, 2)}), tmp_path / "model.safetensors")
-    found = list(worker(tied=tied).rl_folder(str(tmp_path)))
-    assert sorted(name for name, _ in found) == sorted([head, *tensors])
-    assert torch.equal(dict(found)[head], torch.ones(2, 2) if tied else torch.zeros(2, 2))
+    weights = list(worker(tied=tied).rl_folder(str(tmp_path)))
+    assert sorted(name for name, _ in weights) == sorted([head, *tensors])
+    assert torch.equal(dict(weights)[head], torch.ones(2, 2) if tied else torch.zeros(2, 2))
     with pytest.raises(FileNotFoundError, match="this engine has other weights"):
         list(worker().rl_folder(str(tmp_path / "gone")))
 
 
 def test_a_version_with_an_adapter_and_a_folder_of_one_are_loaded_as_adapters(tmp_path: Path) -> None:
     adapter = Adapter(base="b", rank=1, alpha=2.0, targets=("q_proj",))
-    made, seen = worker(), []
-    made.rl_adapt = lambda given, tensors: (seen.append((given, dict(tensors))), (1, []))[1]
+    extension, seen = worker(), []
+    extension.rl_adapt = lambda lora, tensors: (seen.append((lora, dict(tensors))), (1, []))[1]
     save_file({"a": torch.ones(1)}, tmp_path / WEIGHTS)
-    made.rl_tensors = lambda published: iter({"b": torch.ones(1)}.items())
+    extension.rl_tensors = lambda published: iter({"b": torch.ones(1)}.items())
     plain = {"base": "b", "rank": 1, "alpha": 2.0, "targets": ["q_proj"]}  # as it comes out of msgpack
-    assert made.rl_load({"version": 1, "adapter": plain}) == (1, [])
-    assert made.rl_load_adapter(str(tmp_path), plain) == (1, [])
-    assert [(given.peft_config(), list(tensors)) for given, tensors in seen] == [
+    assert extension.rl_load({"version": 1, "adapter": plain}) == (1, [])
+    assert extension.rl_load_adapter(str(tmp_path), plain) == (1, [])
+    assert [(lora.peft_config(), list(tensors)) for lora, tensors in seen] == [
         (adapter.peft_config(), ["b"]), (adapter.peft_config(), ["a"])
     ]  # fmt: skip

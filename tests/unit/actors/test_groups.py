@@ -32,11 +32,11 @@ def losing(pool: RolloutPool, times: int, lost: Any = gone) -> None:
     played, left = pool.run, [lost] * times
 
     async def play(*given: Any) -> Any:
-        found = await played(*given)
+        group = await played(*given)
         if not left:
-            return found
-        await found.source
-        return replace(found, source=left.pop()())
+            return group
+        await group.source
+        return replace(group, source=left.pop()())
 
     pool.run = play  # type: ignore[method-assign]
 
@@ -44,11 +44,11 @@ def losing(pool: RolloutPool, times: int, lost: Any = gone) -> None:
 def test_a_group_comes_to_the_driver_as_it_was_played() -> None:
     async def scenario(pool: RolloutPool) -> None:
         await pool.publisher.publish(version(1))
-        found = await pool.group(ticket(4), PLAY, lambda _: None)
-        assert (found.ticket, found.worker, len(found.trajectories)) == (ticket(4), "w0", PLAY.group_size)
-        here = made_group(ticket(5))
-        played = replace(await pool.run(ticket(5), PLAY, lambda _: None), source=here)
-        assert await pool.whole(played) is here
+        group = await pool.group(ticket(4), PLAY, lambda _: None)
+        assert (group.ticket, group.worker, len(group.trajectories)) == (ticket(4), "w0", PLAY.group_size)
+        local_group = made_group(ticket(5))
+        played = replace(await pool.run(ticket(5), PLAY, lambda _: None), source=local_group)
+        assert await pool.whole(played) is local_group
 
     run(Script(), scenario)
 
@@ -58,8 +58,8 @@ def test_one_that_is_lost_on_the_way_is_played_again_with_a_new_attempt(lost: An
     async def scenario(pool: RolloutPool) -> None:
         await pool.publisher.publish(version(1))
         losing(pool, 2, lost)
-        found = await pool.group(ticket(4), PLAY, lambda _: None)
-        assert found.ticket == replace(ticket(4), attempt=2) and pool.restarts == {"w0": 0}
+        group = await pool.group(ticket(4), PLAY, lambda _: None)
+        assert group.ticket == replace(ticket(4), attempt=2) and pool.restarts == {"w0": 0}
 
     run(Script(), scenario, call_timeout_s=0.02)
 
@@ -68,10 +68,10 @@ def test_one_that_is_lost_time_and_again_is_a_typed_failure_of_the_infrastructur
     async def scenario(pool: RolloutPool) -> None:
         await pool.publisher.publish(version(1))
         losing(pool, 9)
-        found: Group = await pool.group(ticket(4), PLAY, lambda _: None)
-        rewards = [each.reward for each in found.trajectories]
-        assert len(rewards) == PLAY.group_size and all(isinstance(each, Failure) for each in rewards)
-        assert rewards[0].kind == "infra" and found.ticket.attempt == 3  # type: ignore[union-attr]
+        group: Group = await pool.group(ticket(4), PLAY, lambda _: None)
+        rewards = [trajectory.reward for trajectory in group.trajectories]
+        assert len(rewards) == PLAY.group_size and all(isinstance(reward, Failure) for reward in rewards)
+        assert rewards[0].kind == "infra" and group.ticket.attempt == 3  # type: ignore[union-attr]
 
     script = Script()
     run(script, scenario, infra_attempts=3)
@@ -126,8 +126,8 @@ def test_a_retry_is_told_with_the_ticket_that_is_played_next() -> None:
 
     async def scenario(pool: RolloutPool) -> None:
         await pool.publisher.publish(version(1))
-        found = await pool.group(ticket(4), PLAY, retried.append)
-        assert attempts == [0, 1] and retried == [found.ticket] == [replace(ticket(4), attempt=1)]
+        group = await pool.group(ticket(4), PLAY, retried.append)
+        assert attempts == [0, 1] and retried == [group.ticket] == [replace(ticket(4), attempt=1)]
 
     run(script, scenario)
 

@@ -34,11 +34,11 @@ PLAN = replace(PLAY, timeout_s=TIME_S, infra_retries=2, data_retries=1)
 
 @pytest.fixture
 def pinging_seldom(fake_ray: FakeRay, monkeypatch: pytest.MonkeyPatch) -> FakeRay:
-    async def here(function: Any, *arguments: Any) -> Any:
+    async def inline(function: Any, *arguments: Any) -> Any:
         return function(*arguments)
 
     monkeypatch.setattr(supervisor, "PING_EVERY_S", 60.0)
-    monkeypatch.setattr(asyncio, "to_thread", here)  # a thread is no part of the test's clock
+    monkeypatch.setattr(asyncio, "to_thread", inline)  # a thread is no part of the test's clock
     return fake_ray
 
 
@@ -54,14 +54,14 @@ def played(
             await pool.publisher.publish(version(1))
             began = now()
             group = await pool.run(made.ticket(7), plan, lambda _: None)
-            return now() - began, [each.reward for each in group.summaries]
+            return now() - began, [summary.reward for summary in group.summaries]
         finally:
             for member in pool.members:
                 died(member.died_of)
             await pool.stop()
 
-    found: tuple[float, list[Any]] = run(whole())
-    return found
+    outcome: tuple[float, list[Any]] = run(whole())
+    return outcome
 
 
 def hanging(attempts: int) -> Any:
@@ -77,14 +77,14 @@ def test_a_group_that_hangs_is_played_again_after_twice_the_time_of_an_episode()
     script = Script(play=hanging(1), still=lambda sequence: 1e6)
     took, rewards = played(script)
     assert took == 2 * TIME_S == hung_s(TIME_S, START_S).value  # an hour: it was 22
-    assert not any(isinstance(each, Failure) for each in rewards)
+    assert not any(isinstance(reward, Failure) for reward in rewards)
     assert [sequence for _, sequence in script.played] == [7, 7]
 
 
 @pytest.mark.usefixtures("pinging_seldom")
 def test_one_whose_end_its_worker_has_seen_and_nobody_else_is_played_again_too() -> None:
     took, rewards = played(Script(play=hanging(1), still=lambda sequence: None))
-    assert took == 2 * TIME_S + 120.0 and not any(isinstance(each, Failure) for each in rewards)
+    assert took == 2 * TIME_S + 120.0 and not any(isinstance(reward, Failure) for reward in rewards)
 
 
 @pytest.mark.usefixtures("pinging_seldom")
@@ -109,7 +109,7 @@ def test_a_slow_group_is_left_alone_for_as_long_as_something_goes_on() -> None:
 
     script = Script(play=slow, still=lambda sequence: now() % 1700)  # 1,700 s from one message to the next
     took, rewards = played(script)
-    assert took == 80000.0 and len(script.played) == 1 and not any(isinstance(each, Failure) for each in rewards)
+    assert took == 80000.0 and len(script.played) == 1 and not any(isinstance(reward, Failure) for reward in rewards)
 
 
 def test_a_group_in_line_goes_on_while_others_in_the_line_do() -> None:
@@ -117,20 +117,20 @@ def test_a_group_in_line_goes_on_while_others_in_the_line_do() -> None:
         with track_progress() as other:
             pass
         with track_progress() as group:
-            found = []
+            seconds = []
             await asyncio.sleep(100)
             other.at = now()
             await asyncio.sleep(50)
-            found.append(idle_s(group, [group, other]))
+            seconds.append(idle_s(group, [group, other]))
             with pause_deadlines():
-                found.append(idle_s(group, [group, other]))
-            found.append(idle_s(group, [group, other]))
+                seconds.append(idle_s(group, [group, other]))
+            seconds.append(idle_s(group, [group, other]))
             await asyncio.sleep(7)
-            found.append(idle_s(group, [group, other]))
+            seconds.append(idle_s(group, [group, other]))
             note_progress()
-            found.append(idle_s(group, []))
+            seconds.append(idle_s(group, []))
         note_progress()  # of no group
-        return found
+        return seconds
 
     assert run(scenario()) == [150.0, 50.0, 0.0, 7.0, 0.0]
 
@@ -183,9 +183,9 @@ def test_a_worker_knows_what_goes_on_in_each_group_however_long_it_waits_for_sea
         while not all(group.done() for group in groups):
             await asyncio.sleep(10)
             known = [await worker.idle_s(plan.purpose, sequence, 0) for sequence in range(8)]
-            most = max(most, *(each for each in known if each is not None), 0.0)
+            most = max(most, *(idle for idle in known if idle is not None), 0.0)
         ended = [(await group)[0] for group in groups]
-        return most, await worker.idle_s(plan.purpose, 0, 0), sum(len(each) for each in ended)
+        return most, await worker.idle_s(plan.purpose, 0, 0), sum(len(trajectories) for trajectories in ended)
 
     most, over, episodes = run(scenario())
     assert 62 < most < 500 and over is None and episodes == 16

@@ -70,7 +70,7 @@ def test_stages_with_different_judges_ask_each_its_own(monkeypatch: pytest.Monke
         await worker.connect({f"judge {model}": url for model, url in urls.items()})
         plans = [plan(reward=reward(model)) for model in urls]
         try:
-            await asyncio.gather(*(worker.run_group(ticket(), each) for each in plans))
+            await asyncio.gather(*(worker.run_group(ticket(), rollout_plan) for rollout_plan in plans))
         finally:
             await worker.stop()
 
@@ -119,20 +119,20 @@ def test_who_waits_for_a_judge_hears_its_new_address(monkeypatch: pytest.MonkeyP
             await rewards.close()
 
     with scripted(lambda _: "GOOD") as endpoint:
-        gone, there = serve(endpoint.url), serve(endpoint.url)
+        gone, alive = serve(endpoint.url), serve(endpoint.url)
         gone.stop()
         try:
-            assert asyncio.run(score(gone.url, there.url)).value == 1.0
+            assert asyncio.run(score(gone.url, alive.url)).value == 1.0
         finally:
-            there.stop()
+            alive.stop()
 
 
 @pytest.mark.parametrize(("config", "length"), [({"max_position_embeddings": 8192}, 8192), ({}, 16384)])
 def test_no_longer_context_than_the_model_was_made_for(tmp_path: Path, config: dict[str, Any], length: int) -> None:
     (tmp_path / "config.json").write_text(json.dumps({"model_type": "gemma2", **config}))
-    asked = JudgeServiceConfig(judge=JudgeConfig(model=str(tmp_path)), device="cpu")
-    assert engine_spec(asked, str(tmp_path)).max_model_len == length
-    assert engine_spec(asked, str(tmp_path / "nothing")).max_model_len == 16384  # the tokenizer says what is missing
+    service = JudgeServiceConfig(judge=JudgeConfig(model=str(tmp_path)), device="cpu")
+    assert engine_spec(service, str(tmp_path)).max_model_len == length
+    assert engine_spec(service, str(tmp_path / "nothing")).max_model_len == 16384  # the tokenizer says what is missing
 
 
 def test_a_service_that_is_killed_and_comes_back_costs_no_verdict() -> None:

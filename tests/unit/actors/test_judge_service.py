@@ -20,30 +20,30 @@ ENGINE = EngineConfig(max_model_len=640, max_num_seqs=6, kv_cache_mb=64)
 @pytest.fixture
 def made(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     """What the service was made of."""
-    found: dict[str, Any] = {"closed": 0}
+    parts: dict[str, Any] = {"closed": 0}
 
     class Judge:
         def __init__(self, chat: Any, config: JudgeConfig) -> None:
-            found.update(chat=chat, config=config)
+            parts.update(chat=chat, config=config)
 
         async def close(self) -> None:
-            found["closed"] += 1
+            parts["closed"] += 1
 
     class Chat:
         @staticmethod
         async def start(spec: Any) -> Any:
-            found["spec"] = spec
+            parts["spec"] = spec
             return "engine"
 
     monkeypatch.setattr(actors.alone, "longest_context", lambda model: None)  # else the hub is asked for "m"
     monkeypatch.setattr(actors.judge, "Judge", Judge)
     monkeypatch.setattr(actors.judge, "EngineChat", Chat)
-    monkeypatch.setattr(actors.judge, "Endpoint", lambda *given: given)
+    monkeypatch.setattr(actors.judge, "Endpoint", lambda *args: args)
     monkeypatch.setattr(actors.judge, "make_judge_app", lambda core, server, token: ("app", token))
     monkeypatch.setattr(
         actors.judge, "HttpService", lambda name, opened, **how: SimpleNamespace(name=name, opened=opened, **how)
     )
-    return found
+    return parts
 
 
 def opened(config: JudgeServiceConfig) -> Any:

@@ -63,28 +63,28 @@ def run(scenario: Callable[[], Coroutine[Any, Any, None]]) -> None:
 
 
 def test_those_with_the_same_name_are_one_server_and_everybody_is_told(fake_ray: FakeRay) -> None:
-    told: list[dict[str, str]] = []
+    notices: list[dict[str, str]] = []
     actor = server()
 
     async def tell(addresses: Mapping[str, str]) -> None:
-        told.append(dict(addresses))
+        notices.append(dict(addresses))
 
     async def scenario() -> None:
         services = kept(actor, "judge", "retriever", "judge")
         assert [need.gpus for need in services.needs(on_gpus=True)] == [2, 2]
         assert [(need.what, need.gpus) for need in services.needs(on_gpus=False)] == [("judge", 0), ("retriever", 0)]
         await services.start(tell=tell)
-        assert told == [services.addresses] and set(services.addresses) == {"judge", "retriever"}
+        assert notices == [services.addresses] and set(services.addresses) == {"judge", "retriever"}
         assert [host for _, host, _ in actor.starts] == ["127.0.0.1"] * 2
         await services.stop()
 
     run(scenario)
     assert sorted(actor.stopped) == ["judge", "retriever"] and all(handle.killed for handle in fake_ray.handles)
     assert set(fake_ray.options) == {"rlsys:r:judge", "rlsys:r:retriever"}
-    (given, *_) = fake_ray.options.values()
-    assert given["runtime_env"]["env_vars"]["A"] == "b" and "KEY" not in given["runtime_env"]["env_vars"]
-    assert (given["num_cpus"], given["num_gpus"], given["max_restarts"]) == (1, 0, 0)
-    assert given["max_concurrency"] > 2  # a ping and a stop do not wait for a start
+    (options, *_) = fake_ray.options.values()
+    assert options["runtime_env"]["env_vars"]["A"] == "b" and "KEY" not in options["runtime_env"]["env_vars"]
+    assert (options["num_cpus"], options["num_gpus"], options["max_restarts"]) == (1, 0, 0)
+    assert options["max_concurrency"] > 2  # a ping and a stop do not wait for a start
     secrets = fake_ray.handles[0].actor.secrets
     assert secrets["KEY"] == "k" and secrets[SERVICE_TOKEN]
 
@@ -104,18 +104,18 @@ def test_a_server_takes_the_gpus_that_it_asks_for_where_there_are_any_and_no_oth
     judge, retriever = (fake_ray.options[f"rlsys:r:{name}"] for name in ("judge", "retriever"))
     assert (judge["num_gpus"], judge["scheduling_strategy"]) == (2, "here")
     assert (retriever["num_gpus"], retriever["scheduling_strategy"]) == (0, "there")
-    seen = [each["runtime_env"]["env_vars"] for each in (judge, retriever)]
+    seen = [options["runtime_env"]["env_vars"] for options in (judge, retriever)]
     assert "CUDA_VISIBLE_DEVICES" not in seen[0] and seen[1]["CUDA_VISIBLE_DEVICES"] == ""
 
 
 @pytest.mark.parametrize("moves", [False, True])
 def test_one_that_dies_or_hangs_is_started_again_and_only_a_new_address_is_told(fake_ray: FakeRay, moves: bool) -> None:
-    told: list[dict[str, str]] = []
+    notices: list[dict[str, str]] = []
     actor = server()
     actor.moves = moves
 
     async def tell(addresses: Mapping[str, str]) -> None:
-        told.append(dict(addresses))
+        notices.append(dict(addresses))
 
     async def scenario() -> None:
         services = kept(actor, "judge", host="10.0.0.1")
@@ -125,7 +125,7 @@ def test_one_that_dies_or_hangs_is_started_again_and_only_a_new_address_is_told(
         await until(lambda: not fake_ray.handles[1].calls)
         fake_ray.handles[1].actor.ill = True
         await until(lambda: len(actor.starts) == 3)
-        await until(lambda: len(told) == (3 if moves else 1))
+        await until(lambda: len(notices) == (3 if moves else 1))
         assert services.restarts == {"judge": 2}
         assert actor.starts[1] == ("judge", "10.0.0.1", "http://judge:1")  # where it was before
         await services.stop()

@@ -94,7 +94,7 @@ def run(scenario: Callable[[], Coroutine[Any, Any, None]]) -> None:
 
 
 async def asked(roster: WorkerRegistry, *episodes: int, company: object = None) -> list[asyncio.Task[Assignment]]:
-    tasks = [asyncio.create_task(roster.admit(each, company=company)) for each in episodes]
+    tasks = [asyncio.create_task(roster.admit(count, company=company)) for count in episodes]
     await settled()
     return tasks
 
@@ -110,10 +110,10 @@ def given(tasks: list[asyncio.Task[Assignment]]) -> list[bool]:
 
 def test_a_worker_is_given_what_it_has_room_for_and_the_rest_waits_in_order_of_arrival() -> None:
     async def scenario() -> None:
-        one, two = idle(), idle()
-        roster = WorkerRegistry([one, two], in_flight=10)
+        first, second = idle(), idle()
+        roster = WorkerRegistry([first, second], in_flight=10)
         tasks = await asked(roster, *[4] * 7)
-        assert given(tasks) == [True] * 4 + [False] * 3 and (one.in_flight, two.in_flight) == (8, 8)
+        assert given(tasks) == [True] * 4 + [False] * 3 and (first.in_flight, second.in_flight) == (8, 8)
         await roster.leave(tasks[3].result())
         await settled()
         assert given(tasks) == [True] * 5 + [False] * 2
@@ -207,11 +207,11 @@ def test_a_worker_has_as_many_episodes_as_its_groups_and_the_least_loaded_gets_t
                 await roster.leave(gone)
                 await roster.leave(gone)  # a second time changes nothing
             else:
-                least = min(each.in_flight for each in members)
+                least = min(worker.in_flight for worker in members)
                 plays.append(await roster.admit(draw.randint(1, 8)))
                 assert plays[-1].member.in_flight == least + plays[-1].episodes
-            assert [each.in_flight for each in members] == [
-                sum(play.episodes for play in plays if play.member is each) for each in members
+            assert [worker.in_flight for worker in members] == [
+                sum(play.episodes for play in plays if play.member is worker) for worker in members
             ]
 
     run(scenario)

@@ -53,30 +53,30 @@ class Cluster:
 
 @pytest.fixture
 def cluster(monkeypatch: pytest.MonkeyPatch) -> Iterator[Cluster]:
-    made = Cluster()
+    fake_cluster = Cluster()
 
     def placement_group(bundles: Any, *, strategy: str, name: str) -> Any:
         async def ready() -> None:
-            if not made.ready:
+            if not fake_cluster.ready:
                 await asyncio.Event().wait()
 
-        made.groups.append((bundles, strategy, name))
+        fake_cluster.groups.append((bundles, strategy, name))
         return SimpleNamespace(ready=ready)
 
-    strategies = SimpleNamespace(PlacementGroupSchedulingStrategy=lambda **given: SimpleNamespace(**given))
+    strategies = SimpleNamespace(PlacementGroupSchedulingStrategy=lambda **options: SimpleNamespace(**options))
     monkeypatch.setitem(sys.modules, "ray.util.scheduling_strategies", strategies)  # type: ignore[arg-type]
     monkeypatch.setitem(
         sys.modules,
         "ray.util.placement_group",
         SimpleNamespace(
             placement_group=placement_group,
-            remove_placement_group=made.removed.append,
-            placement_group_table=lambda group: made.table,
+            remove_placement_group=fake_cluster.removed.append,
+            placement_group_table=lambda group: fake_cluster.table,
         ),  # type: ignore[arg-type]
     )
-    monkeypatch.setattr(ray, "nodes", lambda: made.nodes)
-    monkeypatch.setattr(ray._private.state, "available_resources_per_node", lambda: made.free)
-    yield made
+    monkeypatch.setattr(ray, "nodes", lambda: fake_cluster.nodes)
+    monkeypatch.setattr(ray._private.state, "available_resources_per_node", lambda: fake_cluster.free)
+    yield fake_cluster
 
 
 def test_actors_have_names_and_a_restarted_one_says_which_it_is() -> None:
@@ -89,8 +89,8 @@ def test_each_actor_has_its_bundle_and_ranks_share_theirs(cluster: Cluster) -> N
     cluster.add("a", 8, 2)
     places = asyncio.run(place([RANK, RANK, JUDGE, JUDGE], timeout_s=5, run="r"))
     assert cluster.groups == [([{"CPU": 2, "GPU": 2}, {"CPU": 2}, {"CPU": 2}], "PACK", "rlsys:r")]
-    assert [each.placement_group_bundle_index for each in places] == [0, 0, 1, 2]
-    assert not any(each.placement_group_capture_child_tasks for each in places) and not cluster.removed
+    assert [strategy.placement_group_bundle_index for strategy in places] == [0, 0, 1, 2]
+    assert not any(strategy.placement_group_capture_child_tasks for strategy in places) and not cluster.removed
     asyncio.run(place([JUDGE], timeout_s=5))
     assert cluster.groups[1] == ([{"CPU": 2}], "PACK", "")
 
@@ -121,7 +121,7 @@ def test_an_actor_has_a_place_while_the_node_of_its_bundle_lives(cluster: Cluste
     cluster.add("a", 8)
     cluster.add("gone", 8, alive=False)
     where = SimpleNamespace(placement_group="group", placement_group_bundle_index=1)
-    for nodes, state, found in (
+    for nodes, state, present in (
         ({0: "gone", 1: "a"}, "CREATED", True),
         ({0: "a", 1: "gone"}, "CREATED", False),
         ({0: "a", 1: None}, "RESCHEDULING", False),
@@ -129,7 +129,7 @@ def test_an_actor_has_a_place_while_the_node_of_its_bundle_lives(cluster: Cluste
         ({0: "a", 1: "a"}, "REMOVED", False),
     ):
         cluster.table = {"state": state, "bundles_to_node_id": nodes}
-        assert has_place(where) is found
+        assert has_place(where) is present
     assert has_place("DEFAULT")
 
 
@@ -171,7 +171,7 @@ def engines(count: int, gpus: int = 1) -> list[ResourceRequest]:
 
 
 def free(*gpus: float, cpus: float = 96) -> list[Node]:
-    return [Node(address=f"10.0.0.{number}", cpus=cpus, gpus=each) for number, each in enumerate(gpus, 1)]
+    return [Node(address=f"10.0.0.{number}", cpus=cpus, gpus=count) for number, count in enumerate(gpus, 1)]
 
 
 def gpus(bundles: list[Bundle]) -> list[float]:
@@ -179,11 +179,11 @@ def gpus(bundles: list[Bundle]) -> list[float]:
 
 
 def test_ranks_share_a_bundle_for_each_node_and_each_engine_has_its_own() -> None:
-    found = pack_bundles(ranks(12) + engines(2, gpus=2), free(8, 8))
-    assert gpus(found) == [8, 4, 2, 2]
-    assert [bundle.actors for bundle in found] == [8, 4, 1, 1]
-    assert found[0] == Bundle(what="8 x learner rank", actors=8, cpus=8, gpus=8, lower="learner.ranks")
-    assert sum(bundle.actors for bundle in found) == 14
+    bundles = pack_bundles(ranks(12) + engines(2, gpus=2), free(8, 8))
+    assert gpus(bundles) == [8, 4, 2, 2]
+    assert [bundle.actors for bundle in bundles] == [8, 4, 1, 1]
+    assert bundles[0] == Bundle(what="8 x learner rank", actors=8, cpus=8, gpus=8, lower="learner.ranks")
+    assert sum(bundle.actors for bundle in bundles) == 14
 
 
 def test_ranks_are_divided_further_where_the_nodes_are_partly_taken() -> None:
@@ -206,27 +206,27 @@ def test_what_takes_nothing_of_a_node_is_one_bundle() -> None:
 
 
 def test_where_no_node_has_a_gpu_yet_a_usual_one_is_waited_for() -> None:
-    found = pack_bundles(ranks(12), free(0), free(0))
-    assert gpus(found) == [8, 4]
-    assert shortage(found, free(0)).startswith("no node has room for 8 x learner rank (8 GPUs and 8 CPUs): ")
+    bundles = pack_bundles(ranks(12), free(0), free(0))
+    assert gpus(bundles) == [8, 4]
+    assert shortage(bundles, free(0)).startswith("no node has room for 8 x learner rank (8 GPUs and 8 CPUs): ")
 
 
 def test_two_halves_of_a_node_are_no_node() -> None:
-    asked = pack_bundles(engines(1, gpus=8), free(4, 5))
-    assert shortage(asked, free(4, 5)) == (
+    bundles = pack_bundles(engines(1, gpus=8), free(4, 5))
+    assert shortage(bundles, free(4, 5)) == (
         "no node has room for rollout worker (8 GPUs and 8 CPUs): 10.0.0.2 comes closest and lacks 3 GPUs next to the "
         "other actors; lower rollout.workers, or wait for other jobs"
     )
-    assert shortage(asked, free(4, 8)) == ""
+    assert shortage(bundles, free(4, 8)) == ""
 
 
 def test_what_is_lacking_is_counted_with_the_rest_of_the_run() -> None:
-    asked = pack_bundles(ranks(4) + engines(5), free(8))
+    bundles = pack_bundles(ranks(4) + engines(5), free(8))
     assert "for rollout worker (1 GPU and 8 CPUs): 10.0.0.1 comes closest and lacks 1 GPU next to" in shortage(
-        asked, free(8)
+        bundles, free(8)
     )
-    assert not shortage(asked, free(9))
-    assert "lacks 4 CPUs next to" in shortage(asked, free(9, cpus=40))
+    assert not shortage(bundles, free(9))
+    assert "lacks 4 CPUs next to" in shortage(bundles, free(9, cpus=40))
 
 
 def test_what_needs_no_gpu_leaves_the_nodes_that_have_some() -> None:

@@ -17,10 +17,10 @@ from tests.fakes.fake_workers import Script, make_pool
 @pytest.mark.parametrize("places", [["a"], ["a", "b", "c"]])
 def test_places_are_as_many_as_actors(fake_ray: FakeRay, places: list[str]) -> None:
     specs = [ServiceSpec(name=name, config=None, start=lambda *_: None) for name in ("judge", "retriever")]  # type: ignore[arg-type,return-value]
-    kept: list[Any] = [Services(specs, env_vars={}, start_timeout_s=5), make_pool(Script(), workers=2)]
-    for each in kept:
+    parts: list[Any] = [Services(specs, env_vars={}, start_timeout_s=5), make_pool(Script(), workers=2)]
+    for part in parts:
         with pytest.raises(ValueError, match="shorter|longer"):
-            asyncio.run(each.start(places))
+            asyncio.run(part.start(places))
     assert not fake_ray.handles
 
 
@@ -32,7 +32,9 @@ def test_a_worker_is_started_where_it_is_placed_with_its_share_of_the_machine(fa
         await pool.stop()
 
     asyncio.run(asyncio.wait_for(story(), 60))
-    given = [fake_ray.options[f"rlsys:r:w{number}"] for number in range(2)]
-    assert [each["scheduling_strategy"] for each in given] == ["here", "there"]
-    assert (given[0]["num_cpus"], given[0]["num_gpus"], given[0]["max_restarts"]) == (3, 0.5, 0)
-    assert given[0]["runtime_env"] == {"env_vars": {"A": "b"} | of_part("w0")} and given[0]["max_concurrency"] >= 1000
+    workers = [fake_ray.options[f"rlsys:r:w{number}"] for number in range(2)]
+    assert [options["scheduling_strategy"] for options in workers] == ["here", "there"]
+    assert (workers[0]["num_cpus"], workers[0]["num_gpus"], workers[0]["max_restarts"]) == (3, 0.5, 0)
+    assert (
+        workers[0]["runtime_env"] == {"env_vars": {"A": "b"} | of_part("w0")} and workers[0]["max_concurrency"] >= 1000
+    )

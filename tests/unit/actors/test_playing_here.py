@@ -41,8 +41,8 @@ def completion(text: str, request: TurnRequest, **more: Any) -> Completion:
 
 def test_an_answer_is_no_longer_than_the_policy_could_write_it() -> None:
     """However many tokens it was written in: a constructed chain of thought is as long as its actions make it."""
-    found = [completion("abc", asks(max_tokens=most)) for most in (4, 3, 2)]
-    assert [(each.text, each.stop, len(each.token_ids)) for each in found] == [
+    answers = [completion("abc", asks(max_tokens=most)) for most in (4, 3, 2)]
+    assert [(answer.text, answer.stop, len(answer.token_ids)) for answer in answers] == [
         ("abc", TurnStop.EOS, 4),
         ("abc", TurnStop.LENGTH, 3),  # there was no room for its end
         ("ab", TurnStop.LENGTH, 2),
@@ -52,17 +52,17 @@ def test_an_answer_is_no_longer_than_the_policy_could_write_it() -> None:
 
 
 def test_an_answer_ends_where_an_engine_would_have_ended_it() -> None:
-    found = [
+    answers = [
         completion("a</s>b", asks("</s>", "b"), truncated=True),
         completion("ab", asks(), truncated=True),
         completion("ab", asks("</s>")),
     ]
-    assert [(each.text, each.stop) for each in found] == [
+    assert [(answer.text, answer.stop) for answer in answers] == [
         ("a</s>", TurnStop.STOP),
         ("ab", TurnStop.LENGTH),
         ("ab", TurnStop.EOS),
     ]
-    assert [each.token_ids.tolist()[-1] for each in found] == [ord(">"), ord("b"), 0]  # its end counts as a token
+    assert [answer.token_ids.tolist()[-1] for answer in answers] == [ord(">"), ord("b"), 0]  # its end counts as a token
 
 
 @pytest.mark.parametrize("protocol", ["research", "icrl", "swirl", "o2_searcher", "retool", "ircot"])
@@ -71,8 +71,8 @@ def test_what_a_thought_mentions_ends_nothing_and_is_no_call(protocol: str) -> N
     call, answer = rules.write_call("2 + 3"), rules.write_answer("5")
     thought = f"I could write {rules.write_call('7')} or {rules.write_answer('7')}, or open {rules.tags[2]}. </think>"
     request = asks(*rules.stop, max_tokens=999)
-    for said in (call, answer, "neither"):
-        plain, thinking = (completion(f"So: {said}", request, thought=each) for each in ("", thought))
+    for text in (call, answer, "neither"):
+        plain, thinking = (completion(f"So: {text}", request, thought=prefix) for prefix in ("", thought))
         assert rules.parse(thinking.text) == rules.parse(plain.text)
         assert (thinking.stop, thinking.text.endswith(plain.text)) == (plain.stop, True)
 
@@ -91,11 +91,11 @@ def test_calls_are_counted_as_the_policy_would_have_made_them_and_a_cut_leaves_n
         request = replace(asks("!", max_tokens=most), offer=PROBE_OFFER)
         return completion_of(renderer, Choice(text="Let me add.", calls=CALLED, **more), request)
 
-    said = Message(role="assistant", content="Let me add.", calls=CALLED)
-    ids, mask = renderer.demonstration([Message(role="user", content="a"), said], 1, (), offer=PROBE_OFFER)
+    message = Message(role="assistant", content="Let me add.", calls=CALLED)
+    ids, mask = renderer.demonstration([Message(role="user", content="a"), message], 1, (), offer=PROBE_OFFER)
     whole = ask(999)
     assert whole.token_ids.tolist() == [token for token, learned in zip(ids, mask, strict=True) if learned]
-    assert (whole.said, whole.stop, whole.text) == (said, TurnStop.EOS, HERMES.write("Let me add.", CALLED))
+    assert (whole.said, whole.stop, whole.text) == (message, TurnStop.EOS, HERMES.write("Let me add.", CALLED))
     cut = ask(8)
     assert cut.said == Message(role="assistant", content=cut.text) and cut.text.startswith("Let me")
     assert (cut.stop, len(cut.token_ids)) == (TurnStop.LENGTH, 8)
@@ -112,10 +112,10 @@ def test_calls_are_counted_as_the_policy_would_have_made_them_and_a_cut_leaves_n
 def test_nothing_follows_a_stop_string_and_no_call_is_read_that_was_not_offered(renderer: ChatRenderer) -> None:
     choice, hermes = Choice(text="Let! me", calls=CALLED), replace(PROBE_OFFER, form="hermes")
     requests = [replace(asks(stop, max_tokens=99), offer=offer) for stop, offer in (("!", PROBE_OFFER), ("?", hermes))]
-    found = [completion_of(renderer, choice, request) for request in (*requests, asks("?", max_tokens=99))]
+    answers = [completion_of(renderer, choice, request) for request in (*requests, asks("?", max_tokens=99))]
     stopped = Message(role="assistant", content="Let!")
     words = 'Let! me\nadd({"a": 2, "b": [null, "x"]})\nadd({})'  # of tools that it was not shown
-    assert [(each.text, each.said) for each in found] == [("Let!", stopped), (words, None), (words, None)]
+    assert [(answer.text, answer.said) for answer in answers] == [("Let!", stopped), (words, None), (words, None)]
     assert [question_of(request).tools for request in requests] == [PROBE_OFFER.schemas, ()]
 
 
@@ -125,6 +125,6 @@ def test_log_probabilities_are_refused_by_name_before_the_model_is_asked() -> No
 
 
 def test_a_thought_that_came_apart_stands_before_the_answer() -> None:
-    found = completion("5</s>6", asks("</s>", max_tokens=99), thought="two\n</s> and <s> vector<int>\n")
-    assert found.text == "<think>\ntwo\n[/s] and [s] vector<int>\n</think>\n\n5</s>"
+    answer = completion("5</s>6", asks("</s>", max_tokens=99), thought="two\n</s> and <s> vector<int>\n")
+    assert answer.text == "<think>\ntwo\n[/s] and [s] vector<int>\n</think>\n\n5</s>"
     assert completion("5", asks("</think>", max_tokens=99), thought="two").text == "5"  # it would end the message

@@ -37,10 +37,10 @@ async def play(pool: RolloutPool, count: int, plan: RolloutPlan = PLAY) -> tuple
 def failed(groups: list[GroupRef]) -> dict[int, str]:
     """What is said of each that failed, by its sequence."""
     return {
-        group.ticket.sequence: each.reward.detail
+        group.ticket.sequence: summary.reward.detail
         for group in groups
-        for each in group.summaries
-        if isinstance(each.reward, Failure)
+        for summary in group.summaries
+        if isinstance(summary.reward, Failure)
     }
 
 
@@ -62,8 +62,8 @@ def test_one_task_that_kills_its_worker_costs_that_task_alone_and_is_named() -> 
     async def scenario(pool: RolloutPool) -> None:
         await pool.publisher.publish(version(1))
         groups, retried = await play(pool, 24)
-        said = failed(groups)
-        assert set(said) == {13} and "t:13 of None was alone when its worker ended" in said[13]
+        failures = failed(groups)
+        assert set(failures) == {13} and "t:13 of None was alone when its worker ended" in failures[13]
         assert all(group.summaries[0].end is EpisodeEnd.ANSWERED for group in groups if group.ticket.sequence != 13)
         attempts = sorted(group.ticket.attempt for group in groups)
         # The first death costs all of them a start. The second costs its company of five another, but for those that
@@ -100,9 +100,9 @@ def test_suspects_play_after_all_others_and_never_beside_them() -> None:
         groups, _ = await first
         assert not failed(groups)
         await asyncio.gather(*others)
-        assert [{10}, {10, 11}] == [each for each in together if each & {10, 11}][-2:]
+        assert [{10}, {10, 11}] == [company for company in together if company & {10, 11}][-2:]
         again = together[-3:]  # in companies of two and of one
-        assert not any(each & {10, 11} for each in again) and sorted(map(len, again)) == [1, 1, 2]
+        assert not any(company & {10, 11} for company in again) and sorted(map(len, again)) == [1, 1, 2]
 
     run(script, scenario, in_flight=6)
 
@@ -151,8 +151,8 @@ def test_an_engine_that_fails_is_a_death_like_any_other() -> None:
     async def scenario(pool: RolloutPool) -> None:
         await pool.publisher.publish(version(1))
         groups, _ = await play(pool, 4)
-        said = failed(groups)
-        assert set(said) == {1} and "EngineFailed: the EngineCore died" in said[1]
+        failures = failed(groups)
+        assert set(failures) == {1} and "EngineFailed: the EngineCore died" in failures[1]
 
     run(Script(play=hook), scenario)
 
@@ -211,7 +211,9 @@ def test_a_finished_group_makes_the_restarts_before_it_count_no_more() -> None:
 
 
 async def play_these(pool: RolloutPool, *sequences: int) -> tuple[list[GroupRef], None]:
-    return list(await asyncio.gather(*(pool.run(ticket(each), PLAY, lambda _: None) for each in sequences))), None
+    return list(
+        await asyncio.gather(*(pool.run(ticket(sequence), PLAY, lambda _: None) for sequence in sequences))
+    ), None
 
 
 def test_a_worker_whose_first_restart_fails_is_started_again() -> None:
@@ -240,10 +242,10 @@ def test_a_start_whose_place_went_away_is_no_restart_in_vain(monkeypatch: pytest
 
     async def while_placed(work: Awaitable[Any], where: Any, what: str) -> Any:
         places.append(1)
-        found = await work
+        result = await work
         if 1 < len(places) <= 2 + 2 * MAX_RESTARTS:
             raise NoPlace("its node is gone")
-        return found
+        return result
 
     async def hook(worker: Any, ticket: Ticket) -> None:
         if script.starts["w0"] == 1:
@@ -402,8 +404,8 @@ def test_each_lost_process_of_environments_is_said_once(caplog: pytest.LogCaptur
             await pool.status()
 
     run(script, scenario)
-    said = [record.getMessage() for record in caplog.records if "other episodes" in record.getMessage()]
-    assert said == [f"w0: {why}; the other episodes are played again" for why in ("first", "second")]
+    messages = [record.getMessage() for record in caplog.records if "other episodes" in record.getMessage()]
+    assert messages == [f"w0: {why}; the other episodes are played again" for why in ("first", "second")]
 
 
 def test_a_stop_lets_those_that_answer_stop_and_ends_every_actor(fake_ray: FakeRay) -> None:
@@ -465,9 +467,9 @@ def test_an_outage_of_a_tool_is_said_once_while_it_lasts_whoever_sees_it(caplog:
             await pool.status()
 
     run(script, scenario, workers=2)
-    said = [record.getMessage() for record in caplog.records if "judge" in record.getMessage()]
+    messages = [record.getMessage() for record in caplog.records if "judge" in record.getMessage()]
     begins, ends = "the judge does not answer (\\x1b[2J503): what needs it waits", "the judge answers again"
-    assert said == [begins, ends, begins]
+    assert messages == [begins, ends, begins]
 
 
 def test_an_engine_that_takes_no_step_is_said_long_before_it_counts_as_hung(caplog: pytest.LogCaptureFixture) -> None:
@@ -481,8 +483,10 @@ def test_an_engine_that_takes_no_step_is_said_long_before_it_counts_as_hung(capl
         assert pool.restarts == {"w0": 0, "w1": 0}
 
     run(script, scenario, workers=2)
-    said = [record.getMessage() for record in caplog.records if "no engine step" in record.getMessage()]
-    assert len(said) == 2 and all(line.startswith("w1: ") and "3 requests" in line and "60 s" in line for line in said)
+    messages = [record.getMessage() for record in caplog.records if "no engine step" in record.getMessage()]
+    assert len(messages) == 2 and all(
+        line.startswith("w1: ") and "3 requests" in line and "60 s" in line for line in messages
+    )
 
 
 def test_a_worker_whose_node_gave_up_its_weight_store_has_its_own_restarts() -> None:

@@ -86,12 +86,12 @@ def expected(row: MicroBatch) -> list[float]:
 
 
 def test_each_value_stands_at_its_token_and_nothing_is_asked_of_rows_without_one(served: Served) -> None:
-    engine, given = FakeEngine(), rows()
-    empty = made_empty(given[1])
-    found = ServedReference(served(engine), 10.0).logprobs([*given, empty])
-    assert [each.tolist() for each in found[:2]] == [pytest.approx(expected(row)) for row in given]
-    assert found[2].tolist() == [0.0] * empty.num_tokens and engine.asked == 3
-    assert all(each.dtype == torch.float32 for each in found)
+    engine, batch = FakeEngine(), rows()
+    empty = made_empty(batch[1])
+    logprobs = ServedReference(served(engine), 10.0).logprobs([*batch, empty])
+    assert [values.tolist() for values in logprobs[:2]] == [pytest.approx(expected(row)) for row in batch]
+    assert logprobs[2].tolist() == [0.0] * empty.num_tokens and engine.asked == 3
+    assert all(values.dtype == torch.float32 for values in logprobs)
 
 
 def made_empty(row: MicroBatch) -> MicroBatch:
@@ -113,7 +113,9 @@ def test_an_engine_that_is_started_again_elsewhere_is_waited_for(served: Served)
     alive = served(FakeEngine())
     timer = threading.Timer(0.3, reference.connect, [alive])
     timer.start()
-    assert [each.tolist() for each in reference.logprobs(rows())] == [pytest.approx(expected(row)) for row in rows()]
+    assert [values.tolist() for values in reference.logprobs(rows())] == [
+        pytest.approx(expected(row)) for row in rows()
+    ]
     timer.join()
     assert dead.asked
 
@@ -127,8 +129,8 @@ def test_any_answer_renews_the_patience_of_all_requests(served: Served, monkeypa
             await asyncio.sleep(1.1 * (len(ids) - 2))  # of 3, 4 and 5 tokens: 1.1, 2.2 and 3.3 s
             return await super().prompt_logprobs(ids)
 
-    found = ServedReference(served(Slow()), 2.0).logprobs(rows())
-    assert [each.tolist() for each in found] == [pytest.approx(expected(row)) for row in rows()]
+    logprobs = ServedReference(served(Slow()), 2.0).logprobs(rows())
+    assert [values.tolist() for values in logprobs] == [pytest.approx(expected(row)) for row in rows()]
 
 
 def test_one_that_stays_silent_ends_the_run_with_the_reason(served: Served) -> None:
@@ -141,15 +143,15 @@ def test_one_that_stays_silent_ends_the_run_with_the_reason(served: Served) -> N
 def test_a_pass_that_waits_for_an_answer_may_be_left(served: Served, caplog: pytest.LogCaptureFixture) -> None:
     dead = FakeEngine()
     dead.failure = "it died"
-    asked: list[int] = []
+    counts: list[int] = []
 
     def check() -> None:
-        asked.append(dead.asked)
+        counts.append(dead.asked)
         if dead.asked:
             raise UpdateLeft
 
     with pytest.raises(UpdateLeft):
         ServedReference(served(dead), 600.0).logprobs(rows(), check)
-    assert asked[0] == 0 and asked[-1] > 0
+    assert counts[0] == 0 and counts[-1] > 0
     gc.collect()
     assert "never retrieved" not in caplog.text  # nothing still asks

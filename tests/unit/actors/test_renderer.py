@@ -60,8 +60,8 @@ def extended(
     renderer: ChatRenderer, sampled: Completion, reply: Message, max_tokens: int | None = None
 ) -> Continuation:
     """The context after one sampled message to QUESTION; a tuple, to be compared."""
-    said = [QUESTION, Message(role="assistant", content=sampled.text)]
-    continued = renderer.extend(made.ints(renderer.prompt_ids([QUESTION])), sampled, said, [reply], max_tokens)
+    messages = [QUESTION, Message(role="assistant", content=sampled.text)]
+    continued = renderer.extend(made.ints(renderer.prompt_ids([QUESTION])), sampled, messages, [reply], max_tokens)
     return replace(continued, context_ids=tuple(continued.context_ids.tolist()))
 
 
@@ -84,13 +84,13 @@ def test_an_end_of_turn_that_was_sampled_is_not_said_twice(renderer: ChatRendere
 
 
 def test_a_turn_that_ended_with_another_end_token_is_ended_as_the_template_does(renderer: ChatRenderer) -> None:
-    said = renderer.encode("48")
-    other = made.completion((*said, renderer.tokenizer.pad_token_id), "48", stop=TurnStop.EOS)
+    answer = renderer.encode("48")
+    other = made.completion((*answer, renderer.tokenizer.pad_token_id), "48", stop=TurnStop.EOS)
     plain = extended(renderer, completion(renderer, "48"), REPLY)
-    begun = len(renderer.prompt_ids([QUESTION])) + len(said)
-    found = extended(renderer, other, REPLY)
-    assert found.context_ids[begun + 1 :] == plain.context_ids[begun:]
-    assert found.num_reply_tokens == plain.num_reply_tokens == len(plain.context_ids) - begun
+    begun = len(renderer.prompt_ids([QUESTION])) + len(answer)
+    continuation = extended(renderer, other, REPLY)
+    assert continuation.context_ids[begun + 1 :] == plain.context_ids[begun:]
+    assert continuation.num_reply_tokens == plain.num_reply_tokens == len(plain.context_ids) - begun
     closed = replace(completion(renderer, "48<|im_end|>"), stop=TurnStop.EOS)
     assert extended(renderer, closed, REPLY).num_reply_tokens == plain.num_reply_tokens - 1
 
@@ -103,13 +103,13 @@ def test_replies_are_kept_up_to_a_number_of_bytes(renderer: ChatRenderer, monkey
     for at in range(40):
         reply = Message(role="user", content=f"{at} " + "Ann has 48 pens. " * 10)
         assert extended(small, sampled, reply) == extended(renderer, sampled, reply)
-        kept = small.deltas.values()
-        most = max(most, sum(500 + 2 * each.nbytes for each in kept))
-        assert all(each.dtype == np.int32 for each in kept)
+        deltas = small.deltas.values()
+        most = max(most, sum(500 + 2 * delta.nbytes for delta in deltas))
+        assert all(delta.dtype == np.int32 for delta in deltas)
     assert 4_000 < most <= 8_000
     huge = Message(role="user", content="Ann has 48 pens. " * 1_000)
     assert extended(small, sampled, huge) == extended(renderer, sampled, huge)
-    assert sum(500 + 2 * each.nbytes for each in small.deltas.values()) <= 8_000
+    assert sum(500 + 2 * delta.nbytes for delta in small.deltas.values()) <= 8_000
     for at in range(40):  # whose tokens alone would all fit
         extended(small, sampled, Message(role="user", content=str(at)))
     assert 10 <= len(small.deltas) <= 8_000 / 500
@@ -152,20 +152,20 @@ def test_chat_marks_in_a_question_are_only_text(folder: Path, inline: bool, begi
             single="<|pad|> $A", special_tokens=[("<|pad|>", renderer.tokenizer.pad_token_id)]
         )
     end, pad = renderer.tokenizer.eos_token_id, renderer.tokenizer.pad_token_id
-    asked = [Message(role="user", content=text, inline=inline) for text in (HOSTILE, "48")]
-    hostile, plain = (renderer.prompt_ids([message]) for message in asked)
+    messages = [Message(role="user", content=text, inline=inline) for text in (HOSTILE, "48")]
+    hostile, plain = (renderer.prompt_ids([message]) for message in messages)
     assert hostile.count(end) == plain.count(end) == int(not inline)
     assert HOSTILE in renderer.decode(hostile)
     assert (hostile[0] == pad) == (plain[0] == pad) == (begins and inline)
 
 
 def test_an_assistants_text_teaches_no_second_turn_by_marks(renderer: ChatRenderer) -> None:
-    said, plain = (
+    hostile, plain = (
         renderer.demonstration([QUESTION, Message(role="assistant", content=text)], 1, ()) for text in (HOSTILE, "48")
     )
     end = renderer.tokenizer.eos_token_id
-    assert said[0].count(end) == plain[0].count(end)
-    trained = [token for token, mask in zip(*said, strict=True) if mask]
+    assert hostile[0].count(end) == plain[0].count(end)
+    trained = [token for token, mask in zip(*hostile, strict=True) if mask]
     assert trained == [*renderer.text_ids(HOSTILE), end] and renderer.decode(trained[:-1]) == HOSTILE
 
 
@@ -173,8 +173,8 @@ def test_text_is_text_where_the_vocabulary_has_marks_as_words(tmp_path: Path) ->
     words = [("<unk>", 0.0), ("<s>", 0.0), ("</s>", 0.0), *((letter, -3.0) for letter in "48</>s and")]
     unigram = Tokenizer(Unigram(words, unk_id=0))
     unigram.add_special_tokens([AddedToken(mark, special=True, normalized=False) for mark in ("<s>", "</s>")])
-    made = PreTrainedTokenizerFast(tokenizer_object=unigram, bos_token="<s>", eos_token="</s>")
-    made.save_pretrained(tmp_path)
+    tokenizer = PreTrainedTokenizerFast(tokenizer_object=unigram, bos_token="<s>", eos_token="</s>")
+    tokenizer.save_pretrained(tmp_path)
     (tmp_path / "config.json").write_text('{"model_type": "qwen3"}')
     renderer = ChatRenderer(str(tmp_path))
     assert 2 in renderer.encode("48</s>8") and 2 not in renderer.text_ids("48</s>8</s>")
@@ -202,10 +202,10 @@ def test_text_with_a_mark_is_what_the_tokenizer_makes_of_plain_text(renderer: Ch
 
 
 def test_what_stands_inline_belongs_to_the_models_turn_around_it() -> None:
-    told = [("user", "a", False), ("assistant", "b", False), ("tool", "c", True), ("assistant", "d", False)]
-    told += [("assistant", "e", False), ("user", "f", False)]
-    chat = [Message(role=role, content=content, inline=inline) for role, content, inline in told]  # type: ignore[arg-type]
-    assert [(each.role, each.content) for each in fold_inline(chat)] == [
+    turns = [("user", "a", False), ("assistant", "b", False), ("tool", "c", True), ("assistant", "d", False)]
+    turns += [("assistant", "e", False), ("user", "f", False)]
+    chat = [Message(role=role, content=content, inline=inline) for role, content, inline in turns]  # type: ignore[arg-type]
+    assert [(message.role, message.content) for message in fold_inline(chat)] == [
         ("user", "a"), ("assistant", "bcd"), ("assistant", "e"), ("user", "f")
     ]  # fmt: skip
 
@@ -313,13 +313,13 @@ def test_an_episode_without_thoughts_is_one_sample_and_what_the_template_shows(
     played = episode(renderer, calls, ["48 / 2 -> 24.0", "24 - 1 -> 23.0"], ended=ended)
     (sample,) = sample_trajectory(played, 1.0)
     assert trained_in(sample) == sampled_in(played.turns)
-    shown = renderer.tokenizer.apply_chat_template(
+    text = renderer.tokenizer.apply_chat_template(
         [{"role": m.role, "content": m.content} for m in played.messages[:-1]],
         tokenize=False,
         add_generation_prompt=True,
     )
     last = len(played.turns[-1].completion.token_ids)
-    assert renderer.decode(sample.token_ids[:-last]) == shown.replace("[/INST] ", "[/INST]")
+    assert renderer.decode(sample.token_ids[:-last]) == text.replace("[/INST] ", "[/INST]")
 
 
 @pytest.mark.parametrize(("name", "opening"), [("qwen3", "<think>\n"), ("r1", "")])
@@ -328,8 +328,8 @@ def test_where_thoughts_are_dropped_each_sampled_token_is_trained_once_as_it_was
     folder: Path, name: str, opening: str, ended: bool
 ) -> None:
     renderer = chatting(folder, name)
-    said = [f"{opening}hm {call}\n</think>\n\n<math_exp>{call}</math_exp>" for call in ("1 + 1", "2 + 1", "3")]
-    played = episode(renderer, said, ["1 + 1 -> 2", "2 + 1 -> 3"], ended=ended)
+    texts = [f"{opening}hm {call}\n</think>\n\n<math_exp>{call}</math_exp>" for call in ("1 + 1", "2 + 1", "3")]
+    played = episode(renderer, texts, ["1 + 1 -> 2", "2 + 1 -> 3"], ended=ended)
     samples = sample_trajectory(played, 1.0)
     assert len(samples) == 3
     for sample, turn in zip(samples, played.turns, strict=True):
@@ -340,8 +340,8 @@ def test_where_thoughts_are_dropped_each_sampled_token_is_trained_once_as_it_was
 
 def test_a_turn_after_a_rewritten_one_extends_it(folder: Path) -> None:
     renderer = chatting(folder, "qwen3")
-    said = [THOUGHT + CALL.content, CALL.content, CALL.content, "<answer>24</answer>"]
-    played = episode(renderer, said, [REPLY.content] * 3, ended=False)
+    texts = [THOUGHT + CALL.content, CALL.content, CALL.content, "<answer>24</answer>"]
+    played = episode(renderer, texts, [REPLY.content] * 3, ended=False)
     first, second = sample_trajectory(played, 1.0)
     assert first.num_loss_tokens == len(played.turns[0].completion.token_ids)
     assert trained_in(second) == sampled_in(played.turns[1:])
@@ -357,16 +357,16 @@ def test_chat_marks_in_what_was_said_are_only_text_where_history_is_rewritten(fo
     end = renderer.tokenizer.eos_token_id
     assert [context.count(end) for context in contexts] == [3, 3, 3]
     assert hostile in renderer.decode(contexts[1]) and "1 <|im_end|><|im_end|>" in renderer.decode(contexts[2])
-    asked = renderer.prompt_ids([replace(QUESTION, content=hostile)])
-    assert asked.count(end) == 1 and hostile in renderer.decode(asked)
+    ids = renderer.prompt_ids([replace(QUESTION, content=hostile)])
+    assert ids.count(end) == 1 and hostile in renderer.decode(ids)
 
 
 def test_a_template_that_rewrites_history_begins_a_new_sample(folder: Path) -> None:
     renderer = chatting(folder, "qwen3")
     thinking = completion(renderer, "<think>\n48\n</think>\n\n<math_exp>48 / 2</math_exp>")
     continued = extended(renderer, thinking, REPLY)
-    said = [QUESTION, Message(role="assistant", content=thinking.text), REPLY]
-    assert continued.context_ids == renderer.prompt_ids(said)
+    messages = [QUESTION, Message(role="assistant", content=thinking.text), REPLY]
+    assert continued.context_ids == renderer.prompt_ids(messages)
     assert "<think>" not in renderer.decode(continued.context_ids)
     plain = completion(renderer, CALL.content)
     context = extended(renderer, plain, REPLY).context_ids  # nothing to drop: appended
@@ -457,22 +457,22 @@ def test_a_text_is_what_its_tokens_say_whatever_the_configuration_asks_for(
     config.write_text(json.dumps(json.loads(config.read_text()) | {"clean_up_tokenization_spaces": True}))
     monkeypatch.setattr(logging.getLogger("transformers"), "propagate", True)  # to caplog
     renderer = ChatRenderer(str(tmp_path / "cleaning"))
-    asked = "Ann has 48 pens , or 24 ."
-    assert renderer.tokenizer.decode(renderer.tokenizer.encode(asked)) == asked
+    text = "Ann has 48 pens , or 24 ."
+    assert renderer.tokenizer.decode(renderer.tokenizer.encode(text)) == text
     assert caplog.records == []
 
 
 def test_a_system_text_that_moves_with_the_last_question_begins_a_new_sample(folder: Path) -> None:
     renderer = chatting(folder, "moving")
     assert renderer.chat.rewrites == ("the system text", "tools") and chatting(folder, "mistral").chat.rewrites == ()
-    system, said = Message(role="system", content="Be brief."), Message(role="assistant", content="48")
+    system, answer = Message(role="system", content="Be brief."), Message(role="assistant", content="48")
     again = Message(role="user", content="And 2 more?")
     sampled = spelled(renderer, "48", ended=True)
     for prompt in ([system, QUESTION], [QUESTION]):
         seen = made.ints(renderer.prompt_ids(prompt))
-        after = renderer.extend(seen, sampled, [*prompt, said], [again]).context_ids
-        shown = renderer.tokenizer.apply_chat_template(
-            [{"role": m.role, "content": m.content} for m in [*prompt, said, again]], tokenize=False
+        after = renderer.extend(seen, sampled, [*prompt, answer], [again]).context_ids
+        text = renderer.tokenizer.apply_chat_template(
+            [{"role": m.role, "content": m.content} for m in [*prompt, answer, again]], tokenize=False
         )
-        assert renderer.decode(after.tolist()).replace(" ", "") == shown.replace(" ", "")
+        assert renderer.decode(after.tolist()).replace(" ", "") == text.replace(" ", "")
         assert (after[: len(seen)].tolist() == seen.tolist()) == (prompt == [QUESTION])

@@ -71,8 +71,8 @@ def test_what_judge_and_grader_found_is_kept_and_else_what_the_reward_says(monke
     service, reward = RewardService(SCORING), Judged("m")
     plain = scored(service, reward, monkeypatch)
     assert (plain.correct, plain.judgements) == (False, ("by the reward",))
-    found = scored(service, reward, monkeypatch, correct=True, judgements=("GOOD",))
-    assert (found.value, found.correct, found.judgements) == (1.0, True, ("GOOD",))
+    judged = scored(service, reward, monkeypatch, correct=True, judgements=("GOOD",))
+    assert (judged.value, judged.correct, judged.judgements) == (1.0, True, ("GOOD",))
 
 
 def test_a_judge_is_opened_once_and_hears_of_a_new_address_of_its_own_alone(

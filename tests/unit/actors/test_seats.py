@@ -73,10 +73,10 @@ def test_a_deadline_above_the_time_in_a_seat_is_enough_however_long_the_queue_is
 
     group = run(scenario())
     assert worker.engine.most == SEATS  # type: ignore[union-attr]
-    assert all(isinstance(each.reward, Reward) and not each.retried for each in group.trajectories)
-    lengths = {len(each.turns[0].completion.token_ids) for each in group.trajectories}
+    assert all(isinstance(trajectory.reward, Reward) and not trajectory.retried for trajectory in group.trajectories)
+    lengths = {len(trajectory.turns[0].completion.token_ids) for trajectory in group.trajectories}
     assert lengths == {2, 3, 4}
-    took = [each.timings.generate_s for each in group.trajectories]
+    took = [trajectory.timings.generate_s for trajectory in group.trajectories]
     assert max(took) <= SECONDS  # in the seat: the queue is nobody's slowness
 
 
@@ -87,19 +87,19 @@ def test_an_engine_that_is_too_slow_for_the_deadline_is_found_out_all_the_same(w
         return await play_group(worker.generate, plan=plan)
 
     group = run(scenario())
-    assert {each.reward.kind for each in group.trajectories} == {"timeout"}  # type: ignore[union-attr]
+    assert {trajectory.reward.kind for trajectory in group.trajectories} == {"timeout"}  # type: ignore[union-attr]
 
 
 def test_seats_are_free_again_whatever_became_of_their_requests(worker: RolloutWorker) -> None:
     async def scenario() -> int:
         worker.engine = Engine()  # type: ignore[assignment]
         request = TurnRequest(max_tokens=4, temperature=1.0, top_p=1.0, seed=2)
-        asked = [asyncio.create_task(worker.generate(made.ints([1]), request)) for _ in range(9)]
+        tasks = [asyncio.create_task(worker.generate(made.ints([1]), request)) for _ in range(9)]
         await asyncio.sleep(0.5)
         waiting = worker.waiting
-        for task in asked[:8]:  # two in their seats, six that wait
+        for task in tasks[:8]:  # two in their seats, six that wait
             task.cancel()
-        await asked[8]
+        await tasks[8]
         await asyncio.gather(*(worker.generate(made.ints([1]), request) for _ in range(4)))
         return waiting
 
@@ -113,21 +113,21 @@ def test_an_engine_is_busy_while_it_has_a_request_and_what_waits_for_a_seat_is_t
     clock = SimpleNamespace(monotonic=lambda: asyncio.get_running_loop().time())
     monkeypatch.setattr(actors.worker, "time", clock)
     request = TurnRequest(max_tokens=4, temperature=1.0, top_p=1.0, seed=0)  # a second each
-    told: list[tuple[float, int, int]] = []
+    reports: list[tuple[float, int, int]] = []
 
     async def tell() -> None:
         status = await worker.ping()
-        told.append((status.busy_s, status.engine.waiting, status.generated_tokens))
+        reports.append((status.busy_s, status.engine.waiting, status.generated_tokens))
 
     async def scenario() -> None:
         play_here(worker)
         worker.engine = Engine()  # type: ignore[assignment]
         worker.spec = replace(worker.spec, stall_s=99.0)
         await tell()
-        asked = [asyncio.create_task(worker.generate(made.ints([1]), request)) for _ in range(3)]
+        tasks = [asyncio.create_task(worker.generate(made.ints([1]), request)) for _ in range(3)]
         await asyncio.sleep(0.5)
         await tell()
-        await asyncio.gather(*asked)
+        await asyncio.gather(*tasks)
         await asyncio.sleep(7)
         await tell()
         await asyncio.gather(worker.generate(made.ints([1]), request), asyncio.sleep(3))
@@ -136,7 +136,7 @@ def test_an_engine_is_busy_while_it_has_a_request_and_what_waits_for_a_seat_is_t
         assert worker.engine is None and engine.stats() == EngineStats()  # it was stopped
 
     run(scenario())
-    assert told == [(0.0, 1, 0), (0.5, 1 + 1, 0), (2.0, 1, 6), (3.0, 1, 8)]
+    assert reports == [(0.0, 1, 0), (0.5, 1 + 1, 0), (2.0, 1, 6), (3.0, 1, 8)]
 
 
 class Loading(Engine):
@@ -163,9 +163,9 @@ def test_a_delivery_says_how_long_the_load_took_and_how_long_the_probe(
             await worker.load_weights(WeightManifest(version=7), [])
         await asyncio.sleep(100)
         engine = worker.engine = Loading()  # type: ignore[assignment]
-        found = await worker.load_weights(WeightManifest(version=7), [[1, 2], [1, 2, 3]])
-        assert (found.version, found.seconds, found.probe_s, worker.version) == (7, 3.0, 4.0, 7)
-        assert found.probe_logprobs == ((-1.0,), (-1.0, -1.0))
+        delivery = await worker.load_weights(WeightManifest(version=7), [[1, 2], [1, 2, 3]])
+        assert (delivery.version, delivery.seconds, delivery.probe_s, worker.version) == (7, 3.0, 4.0, 7)
+        assert delivery.probe_logprobs == ((-1.0,), (-1.0, -1.0))
         engine.refuses = True
         with pytest.raises(WeightsRejected):
             await worker.load_weights(WeightManifest(version=8), [])

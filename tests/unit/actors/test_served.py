@@ -66,13 +66,19 @@ def test_a_conversation_is_asked_as_chat_and_the_stop_string_stands_in_the_answe
     model = Model(Choice(text="<search>b", stopped="</search>"), Choice(text="c", thought="hm"))
     served = ServedPlays(model, None, Letters(), 7)  # type: ignore[arg-type]
     called, greedy = (asyncio.run(served.generate(made.ints([1]), request(t))) for t in (0.5, 0.0))
-    assert [(each.role, each.content) for each in model.asked[0].messages] == [
+    assert [(message.role, message.content) for message in model.asked[0].messages] == [
         ("system", "s"),
         ("assistant", "<search>a</search>"),
         ("user", "found"),
     ]
-    asked = model.asked[0]
-    assert (asked.max_tokens, asked.temperature, asked.top_p, asked.seed, asked.stop) == (60, 0.5, 0.9, 4, STOPS)
+    question = model.asked[0]
+    assert (question.max_tokens, question.temperature, question.top_p, question.seed, question.stop) == (
+        60,
+        0.5,
+        0.9,
+        4,
+        STOPS,
+    )
     assert model.asked[1].seed == 0  # a greedy answer needs none, and the same question is then the same
     assert (called.text, called.stop) == ("<search>b</search>", TurnStop.STOP)
     assert (greedy.text, greedy.stop) == ("<think>\nhm\n</think>\n\nc", TurnStop.EOS)
@@ -112,12 +118,12 @@ def test_fields_that_a_server_does_not_know_are_not_sent(tmp_path: Path) -> None
         await model.close()
 
     with scripted(lambda _: "5") as endpoint:
-        given = {"endpoint": endpoint.url, "model": "big"}
-        asyncio.run(ask(ServedConfig(**given)))
+        options = {"endpoint": endpoint.url, "model": "big"}
+        asyncio.run(ask(ServedConfig(**options)))
         (tmp_path / "log").unlink()
         few = {"omit": ("temperature", "top_p", "seed", "stop"), "limit_key": "max_completion_tokens"}
-        asyncio.run(ask(ServedConfig(**given, **few)))
-    whole, least = ({key: each[key] for key in each if key != "messages"} for each in endpoint.asked)
+        asyncio.run(ask(ServedConfig(**options, **few)))
+    whole, least = ({key: body[key] for key in body if key != "messages"} for body in endpoint.asked)
     assert whole == {"model": "big", "max_tokens": 9, "temperature": 0.7, "top_p": 0.9, "seed": 5, "stop": ["</a>"]}
     assert least == {"model": "big", "max_completion_tokens": 9}
 
@@ -125,9 +131,9 @@ def test_fields_that_a_server_does_not_know_are_not_sent(tmp_path: Path) -> None
 def test_a_server_that_knows_no_stop_strings_left_none_out() -> None:
     model = Model(Choice(text="<search>b"), Choice(text="<search>b</search> c"))
     served = ServedPlays(model, None, Letters(), 7, sends_stop=False)  # type: ignore[arg-type]
-    found = [asyncio.run(served.generate(made.ints([1]), request())) for _ in range(2)]
-    assert [each.stop for each in model.asked] == [(), ()]
-    assert [(each.text, each.stop) for each in found] == [
+    completions = [asyncio.run(served.generate(made.ints([1]), request())) for _ in range(2)]
+    assert [question.stop for question in model.asked] == [(), ()]
+    assert [(completion.text, completion.stop) for completion in completions] == [
         ("<search>b", TurnStop.EOS),
         ("<search>b</search>", TurnStop.STOP),  # cut here all the same
     ]
@@ -151,26 +157,26 @@ def test_an_agent_s_conversation_its_tools_and_its_calls_are_sent_as_they_are(tm
         model = Teacher(ServedConfig(endpoint=endpoint.url, model="big"), concurrency=1, log=tmp_path / "log")
         served = ServedPlays(model, None, renderer, 7)  # type: ignore[arg-type]
         asks = replace(request(), messages=conversation(*results, stray), offer=PROBE_OFFER)
-        both = [await served.generate(made.ints([1]), asks) for _ in range(2)]
+        completions = [await served.generate(made.ints([1]), asks) for _ in range(2)]
         await model.close()
-        return both[0], both[1]
+        return completions[0], completions[1]
 
     with scripted(lambda _: answer) as endpoint:
         first, again = asyncio.run(ask(Letters()))
-    (asked,) = endpoint.asked  # the second is answered from the log
-    assert asked["tools"] == [json.loads(schema) for schema in TOOLS] and "tool_choice" not in asked
-    _, said, *replies = asked["messages"]
-    assert said["content"] is None  # a call that has no result is left out
-    assert [call["id"] for call in said["tool_calls"]] == ["000000000", "000000002"]
-    assert json.loads(said["tool_calls"][0]["function"]["arguments"]) == PROBE.arguments
+    (body,) = endpoint.asked  # the second is answered from the log
+    assert body["tools"] == [json.loads(schema) for schema in TOOLS] and "tool_choice" not in body
+    _, message, *replies = body["messages"]
+    assert message["content"] is None  # a call that has no result is left out
+    assert [call["id"] for call in message["tool_calls"]] == ["000000000", "000000002"]
+    assert json.loads(message["tool_calls"][0]["function"]["arguments"]) == PROBE.arguments
     assert replies == [
         {"role": "tool", "content": "2", "tool_call_id": "000000002"},
         {"role": "tool", "content": "0", "tool_call_id": "000000000"},
         {"role": "user", "content": "of no call"},
     ]
     for completion in (first, again):
-        said = Message(role="assistant", content="", calls=(ToolCall(name="probe_tool"),))
-        assert (completion.said, completion.stop) == (said, TurnStop.EOS)
+        message = Message(role="assistant", content="", calls=(ToolCall(name="probe_tool"),))
+        assert (completion.said, completion.stop) == (message, TurnStop.EOS)
         assert completion.spans == () and not completion.logprobs.any()
 
 
@@ -180,7 +186,7 @@ def test_what_is_no_call_is_one_with_a_problem_and_stands_in_the_text() -> None:
         return read_choice({"choices": [{"message": {"content": content, "tool_calls": calls}}]})
 
     arguments = ('{"a": "\\ud800"}', "{", None, {"a": 1}, {"a": float("nan")}, "[1]", "")
-    choice = read(*({"name": "add", "arguments": each} for each in arguments))
+    choice = read(*({"name": "add", "arguments": text} for text in arguments))
     assert [call.arguments for call in choice.calls] == [{}, {}, {}, {"a": 1}, {}, {}, {}]
     assert [bool(call.problem) for call in choice.calls] == [True, True, False, False, True, True, False]
     assert choice.text == 'Let me.\nadd({"a": "\\ud800"})\nadd({)\nadd({"a": NaN})\nadd([1])'

@@ -28,8 +28,8 @@ def test_the_device_decides_what_nobody_asked_for() -> None:
     assert (gpu.dtype, gpu.kv_cache_mb, gpu.block_size, gpu.chunked_prefill) == ("bfloat16", None, None, True)
     assert not gpu.fp32_head
     assert (cpu.running_kv, gpu.running_kv) == ("recompute", "keep")
-    kept = resolve_engine(ENGINE, DEVICES["cpu"])
-    assert make_engine_spec(kept, DEVICES["cpu"], dtype="auto", running_kv="keep", **common).running_kv == "keep"
+    engine = resolve_engine(ENGINE, DEVICES["cpu"])
+    assert make_engine_spec(engine, DEVICES["cpu"], dtype="auto", running_kv="keep", **common).running_kv == "keep"
     assert (cpu.max_model_len, cpu.seed, cpu.threads) == (640, 3, 2)
     gpu_engine = resolve_engine(ENGINE, DEVICES["cuda"])
     assert make_engine_spec(gpu_engine, DEVICES["cuda"], dtype="float32", **common).dtype == "float32"
@@ -60,9 +60,9 @@ def output(*spans: tuple[str, int, int], **changes: Any) -> SimpleNamespace:
 
 
 def test_each_token_has_its_own_log_probability_and_the_version_that_sampled_it() -> None:
-    found = completion(output(("3", 0, 2), ("4", 2, 3)))
-    assert found.token_ids.tolist() == [5, 6, 7] and found.logprobs.tolist() == [-0.5, -2.0, -1.0]
-    assert [(span.version, span.start, span.end) for span in found.spans] == [(3, 0, 2), (4, 2, 3)]
+    turn = completion(output(("3", 0, 2), ("4", 2, 3)))
+    assert turn.token_ids.tolist() == [5, 6, 7] and turn.logprobs.tolist() == [-0.5, -2.0, -1.0]
+    assert [(span.version, span.start, span.end) for span in turn.spans] == [(3, 0, 2), (4, 2, 3)]
 
 
 @pytest.mark.parametrize(
@@ -86,8 +86,8 @@ def test_a_token_without_a_version_is_refused(spans: tuple[tuple[str, int, int],
     ],
 )
 def test_why_a_turn_ended(finish: str, reason: Any, stop: TurnStop) -> None:
-    found = completion(output(("3", 0, 3), finish_reason=finish, stop_reason=reason))
-    assert found.stop is stop and found.text == ("abc</answer>" if stop is TurnStop.STOP else "abc")
+    turn = completion(output(("3", 0, 3), finish_reason=finish, stop_reason=reason))
+    assert turn.stop is stop and turn.text == ("abc</answer>" if stop is TurnStop.STOP else "abc")
 
 
 def test_an_end_that_nobody_knows_is_an_error() -> None:

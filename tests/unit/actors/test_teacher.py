@@ -80,8 +80,8 @@ class FakeWorlds:
 
 
 def plays(turns: int | Exception, config: TeacherConfig | None = None) -> TeacherPlays:
-    given: Any = (config or TeacherConfig(), Teacher(), FakeWorlds(turns), Letters())
-    return TeacherPlays(*given, 7)
+    parts: Any = (config or TeacherConfig(), Teacher(), FakeWorlds(turns), Letters())
+    return TeacherPlays(*parts, 7)
 
 
 @pytest.mark.parametrize(
@@ -114,11 +114,11 @@ def test_an_environment_that_cannot_be_made_ends_the_run() -> None:
 
 
 def test_the_teacher_is_asked_what_the_policy_would_be(monkeypatch: pytest.MonkeyPatch) -> None:
-    asked = TurnRequest(
+    turn_request = TurnRequest(
         max_tokens=6, temperature=0.5, top_p=0.9, seed=4, messages=(Message(role="user", content="2 + 3?"),)
     )
     teaches = plays(1)
-    whole = asyncio.run(teaches.generate(made.ints([1]), asked))
+    whole = asyncio.run(teaches.generate(made.ints([1]), turn_request))
     cut = asyncio.run(teaches.generate(made.ints([1]), TurnRequest(max_tokens=6, temperature=1, top_p=1, seed=9)))
     (question, key), _ = teaches.teacher.asked  # type: ignore[attr-defined]
     assert question == Question(
@@ -132,11 +132,11 @@ def test_the_teacher_is_asked_what_the_policy_would_be(monkeypatch: pytest.Monke
 
     monkeypatch.setattr(actors.teacher, "construct", construct)
     built = plays(1, TeacherConfig(constructs=True, max_steps=4))
-    told = tuple(Message(role="user", content=text) for text in ("a", "b"))
-    found = asyncio.run(
-        built.generate(made.ints([1]), TurnRequest(max_tokens=60, temperature=1, top_p=1, seed=9, messages=told))
+    messages = tuple(Message(role="user", content=text) for text in ("a", "b"))
+    completion = asyncio.run(
+        built.generate(made.ints([1]), TurnRequest(max_tokens=60, temperature=1, top_p=1, seed=9, messages=messages))
     )
-    assert (found.text, found.stop) == ("a\n\nb in 4", TurnStop.EOS)
+    assert (completion.text, completion.stop) == ("a\n\nb in 4", TurnStop.EOS)
 
 
 class Server:
@@ -167,12 +167,12 @@ def test_what_lives_beside_a_teacher_ends_with_it(
     monkeypatch.setattr(actors.teacher, "Teacher", made_teacher)
     generate = SimpleNamespace(teacher=TeacherConfig(), concurrency=2, samples=5)
     recipe: Any = SimpleNamespace(generate=generate, seed=3)
-    given = (("first", "first"), ("second", "second"), ("first", "another"))
-    services = [ServiceSpec(name=name, config=config, start=start) for name, config in given]  # type: ignore[arg-type]
+    configs = (("first", "first"), ("second", "second"), ("first", "another"))
+    services = [ServiceSpec(name=name, config=config, start=start) for name, config in configs]  # type: ignore[arg-type]
 
     async def story() -> Sequence[str]:
-        async with open_teacher_player(recipe, Letters(), None, services, tmp_path / "said") as found:  # type: ignore[arg-type]
-            assert found.player.run_seed == 3
+        async with open_teacher_player(recipe, Letters(), None, services, tmp_path / "said") as opening:  # type: ignore[arg-type]
+            assert opening.player.run_seed == 3
             assert worlds.heard == {"first": "http://first", "second": "http://second"}
             assert {os.environ[SERVICE_TOKEN]} == set(tokens) and len(tokens[0]) == 32
             assert ended == []

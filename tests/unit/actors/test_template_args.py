@@ -38,13 +38,13 @@ def renderer(tmp_path_factory: pytest.TempPathFactory) -> ChatRenderer:
 
 def test_what_the_template_reads_reaches_every_prompt_and_demonstration(renderer: ChatRenderer) -> None:
     quiet = renderer.under(OFF)
-    shown = quiet.tokenizer.apply_chat_template(
+    prompt = quiet.tokenizer.apply_chat_template(
         [{"role": "user", "content": "4 + 4?"}], tokenize=False, add_generation_prompt=True, **OFF
     )
-    assert quiet.decode(quiet.prompt_ids(ASKED)) == shown and shown.endswith("</think>\n\n")
+    assert quiet.decode(quiet.prompt_ids(ASKED)) == prompt and prompt.endswith("</think>\n\n")
     ids, mask = quiet.demonstration([*ASKED, Message(role="assistant", content="8")], 1, ())
     trained = [token for token, of_model in zip(ids, mask, strict=True) if of_model]
-    assert quiet.decode(ids) == f"{shown}8<|im_end|>" and quiet.decode(trained) == "8<|im_end|>"
+    assert quiet.decode(ids) == f"{prompt}8<|im_end|>" and quiet.decode(trained) == "8<|im_end|>"
     assert quiet.chat.rewrites == ("turns",) and renderer.chat.rewrites == ()  # the empty thought stands in no history
 
 
@@ -88,8 +88,8 @@ def test_a_template_that_needs_an_argument_is_used_with_it(renderer: ChatRendere
 def test_a_template_of_ones_own_stands_in_the_place_of_the_tokenizers(renderer: ChatRenderer) -> None:
     folder = Path(renderer.tokenizer.name_or_path)
     own = "{% for m in messages %}Q: {{ m.content }}\n{% endfor %}{% if add_generation_prompt %}A {{ mood }}{% endif %}"
-    made = ChatRenderer(str(folder), template=own)
-    assert made.decode(made.under({"mood": "calm"}).prompt_ids(ASKED)) == "Q: 4 + 4?\nA calm"
+    own_renderer = ChatRenderer(str(folder), template=own)
+    assert own_renderer.decode(own_renderer.under({"mood": "calm"}).prompt_ids(ASKED)) == "Q: 4 + 4?\nA calm"
 
 
 def test_names_that_a_template_sets_itself_are_not_read() -> None:

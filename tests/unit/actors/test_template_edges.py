@@ -66,12 +66,12 @@ def parts(renderer: ChatRenderer, demonstration: tuple[tuple[int, ...], tuple[in
 def test_a_demonstration_is_what_the_template_shows(folder: Path, template: str, turn: str) -> None:
     renderer = rendering(folder, template)
     whole = [ASKED, SAID, ASKED, SAID]
-    shown = renderer.tokenizer.apply_chat_template(
-        [{"role": each.role, "content": each.content} for each in whole], tokenize=False
+    expected = renderer.tokenizer.apply_chat_template(
+        [{"role": message.role, "content": message.content} for message in whole], tokenize=False
     )
     end = renderer.tokenizer.eos_token
     text, trained = parts(renderer, renderer.demonstration(whole, 1, ()))
-    assert text == shown.removesuffix("\n")
+    assert text == expected.removesuffix("\n")
     assert trained == 2 * turn.format(end)
 
 
@@ -83,8 +83,8 @@ def test_a_rollout_of_it_has_the_same_tokens(folder: Path, template: str) -> Non
     sampled = ids[start : start + mask[start:].index(0)]
     assert sampled[-1] == renderer.turn_end
     completion = made.completion(sampled, renderer.decode(sampled[:-1]), stop=TurnStop.EOS)
-    said = Message(role="assistant", content=completion.text)
-    after = renderer.extend(made.ints(renderer.prompt_ids([ASKED])), completion, [ASKED, said], [ASKED])
+    reply = Message(role="assistant", content=completion.text)
+    after = renderer.extend(made.ints(renderer.prompt_ids([ASKED])), completion, [ASKED, reply], [ASKED])
     assert tuple(after.context_ids.tolist()) == ids[: len(after.context_ids)]
     assert mask[len(after.context_ids) :] and all(mask[len(after.context_ids) :])
 
@@ -129,13 +129,13 @@ def spacing(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A tokenizer in Llama 2's manner, which puts a space before any text that it is given."""
     path = tmp_path_factory.mktemp("spacing")
     letters = "\u2581\n" + "".join(map(chr, range(33, 127)))
-    own = Tokenizer(Unigram([("<unk>", 0.0), *((each, -2.0) for each in letters)], unk_id=0))
+    own = Tokenizer(Unigram([("<unk>", 0.0), *((letter, -2.0) for letter in letters)], unk_id=0))
     own.normalizer = Sequence([Prepend("\u2581"), Replace(" ", "\u2581")])
     own.decoder = decoders.Sequence([decoders.Replace("\u2581", " "), decoders.Fuse(), decoders.Strip(" ", 1, 0)])
     marks = ["<|im_start|>", "<|im_end|>"]
-    made = PreTrainedTokenizerFast(tokenizer_object=own, bos_token="<s>", eos_token="</s>", unk_token="<unk>")
-    made.add_special_tokens({"additional_special_tokens": marks})
-    made.save_pretrained(path)
+    tokenizer = PreTrainedTokenizerFast(tokenizer_object=own, bos_token="<s>", eos_token="</s>", unk_token="<unk>")
+    tokenizer.add_special_tokens({"additional_special_tokens": marks})
+    tokenizer.save_pretrained(path)
     (path / "config.json").write_text('{"model_type": "llama"}')
     return path
 
@@ -147,10 +147,10 @@ def test_no_space_is_learned_that_a_tokenizer_puts_before_any_text(spacing: Path
     pieces = renderer.tokenizer.convert_ids_to_tokens(list(ids))
     trained = [piece for piece, of_model in zip(pieces, mask, strict=True) if of_model]
     assert "".join(trained[: len(trained) // 2 - 1]) == "".join(trained[len(trained) // 2 : -1]) == said
-    shown = renderer.tokenizer.apply_chat_template(
-        [{"role": each.role, "content": each.content} for each in (ASKED, SAID)], tokenize=False
+    expected = renderer.tokenizer.apply_chat_template(
+        [{"role": message.role, "content": message.content} for message in (ASKED, SAID)], tokenize=False
     )
-    whole = renderer.tokenizer.convert_ids_to_tokens(list(renderer.encode(shown)))
+    whole = renderer.tokenizer.convert_ids_to_tokens(list(renderer.encode(expected)))
     assert "".join(whole).startswith("".join(pieces[: mask.index(0, mask.index(1)) - 1]))
 
 

@@ -45,7 +45,7 @@ def test_without_vllm_only_our_own_names_are_known(monkeypatch: pytest.MonkeyPat
 
 def test_what_the_user_says_is_passed_to_vllm_beside_our_own(monkeypatch: pytest.MonkeyPatch) -> None:
     passed: dict[str, Any] = {}
-    monkeypatch.setitem(sys.modules, "vllm", SimpleNamespace(AsyncEngineArgs=lambda **given: passed.update(given)))
+    monkeypatch.setitem(sys.modules, "vllm", SimpleNamespace(AsyncEngineArgs=lambda **options: passed.update(options)))
     recipe, device = compose("quickstart", ["engine.vllm={max_num_batched_tokens: 4096}"]).recipe, DEVICES["cpu"]
     spec = make_engine_spec(
         resolve(recipe, device).engine, device, model_path="m", dtype="auto", seed=1, threads=1, fp32_head=False

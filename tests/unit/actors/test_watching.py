@@ -159,24 +159,24 @@ async def heard(answer: asyncio.Future[Any]) -> Any:
 
 def test_a_call_goes_out_with_its_group_and_its_answer_comes_back(ended: list[str]) -> None:
     async def scenario(process: EnvWorker, child: Child, lost: list[Any]) -> None:
-        one = Asker(5)
-        step = process.ask(one, "step", 0, "text", 3)  # before the socket is open
+        asker = Asker(5)
+        step = process.ask(asker, "step", 0, "text", 3)  # before the socket is open
         assert await step == "stepped"
         assert child.frames[0] == SPEC.scoring
         assert (child.call("step"), 5, "step", (5, 0, "text", 3)) in child.frames
-        waiting = process.ask(one, "score", "x")
+        waiting = process.ask(asker, "score", "x")
         await asyncio.sleep(0.1)
         number = child.call("score")
         waiting.cancel()
         await asyncio.sleep(0.1)
         assert (number, 0, "cancel", ()) in child.frames
         for _ in range(2):  # it has asked nothing since
-            process.end_group(one)
+            process.end_group(asker)
         process.end_group(Asker(6))
         await asyncio.sleep(0.1)
         assert [frame[3] for frame in child.frames[1:] if frame[2] == "end"] == [(5,)]
-        asked = [frame[0] for frame in child.frames[1:] if frame[2] != "cancel"]
-        assert asked == list(range(1, len(asked) + 1))
+        numbers = [frame[0] for frame in child.frames[1:] if frame[2] != "cancel"]
+        assert numbers == list(range(1, len(numbers) + 1))
         assert "the environments of rollout:0" in child.command and str(os.getpid()) in child.command
         assert json.loads(child.command[3])
 
@@ -211,10 +211,10 @@ def test_a_process_that_beats_and_has_time_goes_on(ended: list[str]) -> None:
 
 def test_who_blocks_the_others_is_named_and_charged_and_they_are_not(ended: list[str]) -> None:
     async def scenario(process: EnvWorker, child: Child, lost: list[Any]) -> None:
-        one, two = Asker(1), Asker(2)
+        first, second = Asker(1), Asker(2)
         await asyncio.sleep(1.2)
         child.answers = {}
-        mine, others = process.ask(one, "step", 0), process.ask(two, "step", 0)
+        mine, others = process.ask(first, "step", 0), process.ask(second, "step", 0)
         nobodys = process.ask(None, "prepare")
         await asyncio.sleep(0.1)
         child.mark(1, min(frame[0] for frame in child.frames[1:] if frame[2] == "step"))
@@ -227,11 +227,11 @@ def test_who_blocks_the_others_is_named_and_charged_and_they_are_not(ended: list
         )
         assert isinstance(other, EvictedByCrash) and isinstance(third, EvictedByCrash)
         assert other.failure.detail == process.reason == error.failure.detail
-        assert (one.failed, two.failed, two.suspect) == (error, None, False)
+        assert (first.failed, second.failed, second.suspect) == (error, None, False)
         assert lost == [process] and "search.py" in process.stack
         with pytest.raises(OSError):
             os.fstat(child.passed[1])
-        assert isinstance(await heard(process.ask(one, "step", 1)), CrashedEnvWorker)
+        assert isinstance(await heard(process.ask(first, "step", 1)), CrashedEnvWorker)
 
     assert len(run(scenario)) == 1
     assert ended == ["suspend", "child"]
@@ -254,10 +254,10 @@ def test_a_world_may_be_made_for_longer_than_a_call_may_take_and_not_for_ever(en
     async def scenario(process: EnvWorker, child: Child, lost: list[Any]) -> None:
         await asyncio.sleep(1.2)
         child.answers = {}
-        made = process.ask(None, "prepare")
+        call = process.ask(None, "prepare")
         await asyncio.sleep(0.1)
         child.mark(0, child.call("prepare"))
-        error = await heard(made)
+        error = await heard(call)
         assert 20 < now() - 1.3 < 22
         assert isinstance(error, CannotStart)
         assert process.reason.startswith("making the world or its reward blocked the others of its worker for 20 s, at")
@@ -276,10 +276,10 @@ def test_a_process_that_does_not_come_up_can_play_nothing(ended: list[str]) -> N
 
 def test_one_that_ends_by_itself_is_noticed_with_how_it_ended(ended: list[str]) -> None:
     async def scenario(process: EnvWorker, child: Child, lost: list[Any]) -> None:
-        one, two = Asker(1), Asker(2)
+        bystander, culprit = Asker(1), Asker(2)
         await asyncio.sleep(1.2)
         child.answers = {}
-        calls = [process.ask(each, "score", "x") for each in (one, two)]
+        calls = [process.ask(asker, "score", "x") for asker in (bystander, culprit)]
         await asyncio.sleep(0.1)
         child.mark(2, child.call("score"))
         child.close()
@@ -306,20 +306,20 @@ def test_one_whose_socket_stays_open_is_noticed_by_its_beat(ended: list[str]) ->
 
 def end_of(groups: list[Any], culprit: int = 0) -> tuple[EnvWorker, list[Any]]:
     """A process that plays these groups, once something has killed it; and what they hear, one that is nobody last."""
-    found: list[Any] = []
+    errors: list[Any] = []
 
     async def scenario(process: EnvWorker, child: Child, lost: list[Any]) -> None:
         await asyncio.sleep(1.2)
         child.answers = {}
-        calls = [process.ask(each, "step", 0) for each in groups]
+        calls = [process.ask(group, "step", 0) for group in groups]
         await asyncio.sleep(0.1)
         child.mark(culprit, 0)  # what an earlier call left running
         child.die(-9)
-        found.extend(await asyncio.gather(*map(heard, calls)))
-        found.append(await heard(process.ask(None, "step", 0)))
+        errors.extend(await asyncio.gather(*map(heard, calls)))
+        errors.append(await heard(process.ask(None, "step", 0)))
 
     (process,) = run(scenario)
-    return process, found
+    return process, errors
 
 
 def test_a_call_between_the_end_of_the_socket_and_that_of_the_process_is_evicted_too(ended: list[str]) -> None:
@@ -338,7 +338,7 @@ def test_a_call_between_the_end_of_the_socket_and_that_of_the_process_is_evicted
         calls.pop().cancel()
         process.end_group(Asker(1))
         child.returncode = -9
-        assert {type(each) for each in await asyncio.gather(*map(heard, calls))} == {EvictedByCrash}
+        assert {type(error) for error in await asyncio.gather(*map(heard, calls))} == {EvictedByCrash}
         await process.stop()
         os.close(child.box)
 
@@ -348,8 +348,8 @@ def test_a_call_between_the_end_of_the_socket_and_that_of_the_process_is_evicted
 
 def test_without_a_culprit_nobody_is_charged_and_everybody_is_a_suspect(ended: list[str]) -> None:
     groups = [Asker(1), Asker(2), Asker(3)]
-    process, said = end_of(groups)
-    assert all(isinstance(each, EvictedByCrash) for each in said) and all(group.suspect for group in groups)
+    process, errors = end_of(groups)
+    assert all(isinstance(error, EvictedByCrash) for error in errors) and all(group.suspect for group in groups)
     assert process.reason == "something in the process of the environments ended the process (exit code -9)"
 
 
@@ -418,7 +418,7 @@ def test_a_stop_lets_the_worlds_close_and_waits_no_longer_than_a_moment(ended: l
         assert now() == pytest.approx(1.2 + 3.0) and child.call("close")
         assert process.reason == "it was stopped"
         later = process.ask(Asker(2), "step", 0), process.ask(None, "step", 0)  # none is played elsewhere
-        assert [type(await heard(each)) for each in (waiting, *later)] == [
+        assert [type(await heard(call)) for call in (waiting, *later)] == [
             EpisodeBroken
         ] * 3  # it is played nowhere else
         await process.stop()
@@ -448,8 +448,8 @@ def test_what_tools_counted_is_as_of_the_last_answer_where_the_process_is_busy(e
         since = now()
         assert await process.fresh_stats() == newer and now() - since == pytest.approx(1.0)
         await asyncio.sleep(0.1)
-        asked = [frame[0] for frame in child.frames[1:] if frame[2] == "tool_stats"]
-        assert [frame[0] for frame in child.frames[1:] if frame[2] == "cancel"][-1] in asked  # it is answered no more
+        numbers = [frame[0] for frame in child.frames[1:] if frame[2] == "tool_stats"]
+        assert [frame[0] for frame in child.frames[1:] if frame[2] == "cancel"][-1] in numbers  # it is answered no more
         child.answers = {"tool_stats": ("raised", KeyError("x"))}
         await asyncio.sleep(0.6)
         assert await process.fresh_stats() == newer and not process.over

@@ -25,9 +25,9 @@ SCORING = ScoringSpec(grader_workers=1, grader_deadline_s=5.0)
 def worker(monkeypatch: pytest.MonkeyPatch) -> RolloutWorker:
     monkeypatch.setattr(actors.worker, "ChatRenderer", lambda path: None)
     seconds: dict[str, Any] = {"stall_s": 0.0, "block_s": 9.0, "start_timeout_s": 9.0}
-    made = RolloutWorker(WorkerSpec(name="rollout:0", engine=engine_spec(), run_seed=0, scoring=SCORING, **seconds))
-    play_here(made)
-    return made
+    actor = RolloutWorker(WorkerSpec(name="rollout:0", engine=engine_spec(), run_seed=0, scoring=SCORING, **seconds))
+    play_here(actor)
+    return actor
 
 
 def stats(running: int) -> EngineStats:
@@ -105,5 +105,5 @@ def test_a_world_is_made_once_and_closed_once_when_many_groups_come_with_a_new_o
 
 
 def test_what_ray_prints_of_a_worker_has_no_secret() -> None:
-    (secrets,) = (each for each in fields(WorkerSpec) if each.name == "secrets")
+    (secrets,) = (field for field in fields(WorkerSpec) if field.name == "secrets")
     assert not secrets.repr

@@ -42,7 +42,7 @@ def worker(monkeypatch: pytest.MonkeyPatch) -> RolloutWorker:
     monkeypatch.setattr(actors.worker, "ChatRenderer", lambda path: path)
     seconds: dict[str, Any] = {"stall_s": 9.0, "block_s": 9.0, "start_timeout_s": 9.0}
     monkeypatch.setenv("RLSYS_TEST_SECRET", "before")  # put back afterwards
-    made = RolloutWorker(
+    actor = RolloutWorker(
         WorkerSpec(
             name="rollout:0",
             engine=engine_spec("m"),
@@ -52,27 +52,27 @@ def worker(monkeypatch: pytest.MonkeyPatch) -> RolloutWorker:
             **seconds,
         )
     )
-    play_here(made)
-    return made
+    play_here(actor)
+    return actor
 
 
 def test_it_starts_with_its_engine_and_ends_with_it(worker: RolloutWorker, monkeypatch: pytest.MonkeyPatch) -> None:
-    engine, told = FakeEngine(), []
+    engine, addresses = FakeEngine(), []
 
     async def start(spec: EngineSpec) -> Any:
         assert spec == worker.spec.engine and worker.worlds.process is not None  # which comes up meanwhile
         return engine
 
     monkeypatch.setattr(Engine, "start", start)
-    monkeypatch.setattr(worker.worlds, "connect", told.append)
+    monkeypatch.setattr(worker.worlds, "connect", addresses.append)
 
     async def story() -> None:
         with pytest.raises(EngineFailed, match="rollout:0 has no engine"):
             await worker.load_weights(WeightManifest(version=1), ())
         before = await worker.ping()
         assert before.engine == IDLE and before.version is None
-        found = await worker.start()
-        assert (found.engine.running, found.engine.waiting, found.version) == (3, 1, None)
+        status = await worker.start()
+        assert (status.engine.running, status.engine.waiting, status.version) == (3, 1, None)
         assert worker.engine is engine  # type: ignore[comparison-overlap]
         await worker.connect({"judge": "http://here"})
         await worker.adopt()
@@ -81,7 +81,7 @@ def test_it_starts_with_its_engine_and_ends_with_it(worker: RolloutWorker, monke
         await worker.stop()
 
     asyncio.run(story())
-    assert engine.stopped == 1 and told == [{"judge": "http://here"}] and repr(worker) == "rollout:0"
+    assert engine.stopped == 1 and addresses == [{"judge": "http://here"}] and repr(worker) == "rollout:0"
     assert actors.worker.os.environ["RLSYS_TEST_SECRET"] == "k" and worker.renderer == "m"  # type: ignore[comparison-overlap]
 
 
@@ -94,7 +94,7 @@ def test_its_memory_is_that_of_all_its_processes_and_its_engine_s_processor_time
                 raise psutil.NoSuchProcess(1)
             return SimpleNamespace(rss=int(mebibytes * 1024 * 1024))
 
-        below = [each for child in children for each in (child, *child.children(recursive=True))]
+        below = [descendant for child in children for descendant in (child, *child.children(recursive=True))]
 
         def cpu_times() -> Any:
             memory_info()

@@ -51,9 +51,9 @@ def box(monkeypatch: pytest.MonkeyPatch) -> Iterator[int]:
     FakeServer.made = []
     monkeypatch.setattr(actors.world_process, "EnvServer", FakeServer)
     monkeypatch.setattr(os, "_exit", end)
-    made = black_box.create()
-    yield made
-    os.close(made)
+    descriptor = black_box.create()
+    yield descriptor
+    os.close(descriptor)
 
 
 def run(box: int, scenario: Callable[[Any, Any], Coroutine[Any, Any, None]]) -> None:

@@ -120,8 +120,8 @@ def test_what_earlier_processes_counted_is_kept(worlds: EnvWorkerPool, monkeypat
             await playing.env(TASK)
         return (await worlds.tool_stats())["search"]
 
-    kept = asyncio.run(scenario())
-    assert (kept.calls, kept.in_flight) == (3, 0)
+    stats = asyncio.run(scenario())
+    assert (stats.calls, stats.in_flight) == (3, 0)
 
 
 def test_a_group_is_named_by_its_task_and_environment(worlds: EnvWorkerPool) -> None:
@@ -181,11 +181,11 @@ def test_a_world_that_a_group_plays_stays_while_another_is_made_and_goes_with_it
     worlds: EnvWorkerPool, made_of: list[Any]
 ) -> None:
     async def scenario() -> None:
-        with worlds.play(PLAN, TASK) as one, worlds.play(PLAN, TASK) as another:
-            await one.max_turns()
+        with worlds.play(PLAN, TASK) as first, worlds.play(PLAN, TASK) as second:
+            await first.max_turns()
             with worlds.play(OTHER, TASK) as other:
                 await other.max_turns()
-                await another.max_turns()
+                await second.max_turns()
         assert made_of == [PLAN.env, OTHER.env]
         with worlds.play(OTHER, TASK) as other:
             await other.max_turns()
@@ -201,11 +201,11 @@ def test_a_world_that_a_group_plays_stays_while_another_is_made_and_goes_with_it
 def test_the_worlds_of_several_environments_stay_until_another_stage_plays(
     worlds: EnvWorkerPool, made_of: list[Any]
 ) -> None:
-    both = tuple(config_key(each.env) for each in (PLAN, OTHER))
+    keys = tuple(config_key(stage.env) for stage in (PLAN, OTHER))
 
     async def scenario() -> None:
         for stage in (PLAN, OTHER, PLAN, OTHER):
-            with worlds.play(dataclasses.replace(stage, together=both), TASK) as playing:
+            with worlds.play(dataclasses.replace(stage, together=keys), TASK) as playing:
                 await playing.max_turns()
         assert made_of == [PLAN.env, OTHER.env]
         with worlds.play(plan(env=BadConfig(pause_s=0.02), reward=BadRewardConfig()), TASK) as playing:
@@ -231,11 +231,11 @@ def test_a_world_that_is_about_to_be_closed_for_another_is_made_again(worlds: En
         with worlds.play(PLAN, TASK) as playing:
             await playing.max_turns()
         with worlds.play(OTHER, TASK) as other:
-            asked = asyncio.create_task(other.max_turns())
+            call = asyncio.create_task(other.max_turns())
             await asyncio.sleep(0)  # who plays was counted without the next group
             with worlds.play(PLAN, TASK) as playing:
                 await playing.max_turns()
-                await asked
+                await call
                 await playing.env(TASK)
             await other.env(TASK)
 
@@ -246,10 +246,10 @@ def test_a_reward_is_made_before_the_first_episode_is_scored(
     worlds: EnvWorkerPool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A score that also loads what its reward needs would block the others for too long."""
-    made: list[Any] = []
+    configs: list[Any] = []
 
     def make(config: Any) -> BadReward:
-        made.append(config)
+        configs.append(config)
         return BadReward(config)
 
     monkeypatch.setattr("actors.world_process.make_reward", make)
@@ -257,11 +257,11 @@ def test_a_reward_is_made_before_the_first_episode_is_scored(
     async def scenario() -> None:
         with worlds.play(PLAN, TASK) as playing:
             await playing.max_turns()
-            assert made == [PLAN.reward]
+            assert configs == [PLAN.reward]
             await playing.score(TRANSCRIPT)
 
     asyncio.run(scenario())
-    assert made == [PLAN.reward]
+    assert configs == [PLAN.reward]
 
 
 def test_a_process_that_ends_while_it_is_asked_is_counted_once(
@@ -341,8 +341,8 @@ class Crowd(LocalProcess):
             await asyncio.sleep(0.002)  # until all are there
         if method == "open" and arguments[-1].task_id == "bad" and not self.reason:
             self.reason, self.alone = "something ended it", len(self.there) == 1
-            for each in self.there.values():
-                each.suspect = True
+            for peer in self.there.values():
+                peer.suspect = True
             self.lost(self)
         if self.reason:
             raise EpisodeBroken(GONE) if self.alone else EvictedByCrash(GONE)
@@ -369,19 +369,19 @@ def test_after_an_end_without_a_culprit_each_plays_alone_and_only_the_bad_one_fa
         task = Task(task_id=name, question="?")
         with worlds.play(several, task) as playing:
             played = await run_group(made.player(LETTERS, generate), playing, ticket(task=task), several)
-        assert all(name == "bad" or each.retried in ((), (GONE,)) for each in played.trajectories)
-        return [str(each.end) for each in played.trajectories]
+        assert all(name == "bad" or trajectory.retried in ((), (GONE,)) for trajectory in played.trajectories)
+        return [str(trajectory.end) for trajectory in played.trajectories]
 
     async def scenario() -> dict[str, list[str]]:
         names = ["a", "b", "bad", "c", "d"]
-        found = dict(zip(names, await asyncio.gather(*map(group, names)), strict=True))
-        found["later"] = await group("later")
+        ends = dict(zip(names, await asyncio.gather(*map(group, names)), strict=True))
+        ends["later"] = await group("later")
         await worlds.stop()
-        return found
+        return ends
 
-    found = asyncio.run(asyncio.wait_for(scenario(), 60))
-    assert found.pop("bad") == ["failed"] * 2
-    assert all("failed" not in ends for ends in found.values())
+    outcomes = asyncio.run(asyncio.wait_for(scenario(), 60))
+    assert outcomes.pop("bad") == ["failed"] * 2
+    assert all("failed" not in ends for ends in outcomes.values())
     first, *others = Crowd.made
     assert first.together == 5 and all(process.together <= 1 for process in others)
     assert all(process.stopped or process.reason for process in Crowd.made)

@@ -25,8 +25,8 @@ def test_every_prompt_and_demonstration_begins_with_it(name: str) -> None:
     for task in world.tasks("train")[:2]:
         first = world.env(task).first_messages()
         assert first == prepend_system(TEXT, plain.env(task).first_messages())
-        shown, before = world.demonstration(task, 0).messages, plain.demonstration(task, 0).messages
-        assert shown == prepend_system(TEXT, before) and shown[: len(first)] == first
+        messages, before = world.demonstration(task, 0).messages, plain.demonstration(task, 0).messages
+        assert messages == prepend_system(TEXT, before) and messages[: len(first)] == first
     assert TEXT in "".join(world.texts(4)) and world.max_turns == plain.max_turns and world.tags == plain.tags
 
 

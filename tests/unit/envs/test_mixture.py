@@ -15,9 +15,9 @@ CONFIG = MixtureConfig(parts={"sums": SUMS, "words": WORDS})
 
 
 def world() -> MixtureWorld:
-    made = make_world(CONFIG)
-    assert isinstance(made, MixtureWorld)
-    return made
+    mixture = make_world(CONFIG)
+    assert isinstance(mixture, MixtureWorld)
+    return mixture
 
 
 def test_every_task_carries_the_name_of_its_environment() -> None:
@@ -44,14 +44,14 @@ def test_it_shows_and_plays_what_each_world_alone_does() -> None:
 
 
 def test_each_environment_has_its_own_system_text_and_template_arguments() -> None:
-    told = dict(system="Be brief.", template_args={"enable_thinking": False})
+    options = dict(system="Be brief.", template_args={"enable_thinking": False})
     config = MixtureConfig(
-        parts={name: replace(part, **told) if name == "sums" else part for name, part in CONFIG.parts.items()}
+        parts={name: replace(part, **options) if name == "sums" else part for name, part in CONFIG.parts.items()}
     )
     mixed = new_world(config)
     for task in mixed.tasks("train")[:4]:
         of_sums = env_of(task.task_id) == "sums"
-        assert config_of(config, task).template_args == (told["template_args"] if of_sums else {})
+        assert config_of(config, task).template_args == (options["template_args"] if of_sums else {})
         for first in (mixed.env(task).first_messages()[0], mixed.demonstration(task, 0).messages[0]):
             assert (first.content == "Be brief.") == of_sums
 

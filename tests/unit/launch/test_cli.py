@@ -143,8 +143,8 @@ def test_a_port_in_use_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[
 def test_dry_run_prints_config_and_arithmetic_and_makes_nothing(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    asked = ["loop.max_policy_lag=2", "engine.tensor_parallel=2", "rollout.workers=3"]
-    code, out, _ = rlsys(capsys, "train", "quickstart", *asked, "--dry-run", "--run-dir", str(tmp_path / "run"))
+    overrides = ["loop.max_policy_lag=2", "engine.tensor_parallel=2", "rollout.workers=3"]
+    code, out, _ = rlsys(capsys, "train", "quickstart", *overrides, "--dry-run", "--run-dir", str(tmp_path / "run"))
     assert code == 0
     assert "3 engines x 2 + 1 ranks = 7" in out
     assert "slots = 32 x (1 + lag 2) = 96 groups open" in out
@@ -214,15 +214,15 @@ def test_the_help_of_every_command_shows_its_own_examples_and_defaults(capsys: p
     for command in COMMANDS:
         with pytest.raises(SystemExit):
             run([command, "--help"])
-        shown = capsys.readouterr().out
-        examples = shown.split("\nexamples:\n")[1]
+        text = capsys.readouterr().out
+        examples = text.split("\nexamples:\n")[1]
         assert f"rlsys {command}" in examples
         others = set(COMMANDS) - {command, "serve", *GOES_ON.get(command, ())}
         assert all(f"\n  rlsys {other} " not in examples for other in others)
     with pytest.raises(SystemExit):
         run(["generate", "--help"])
-    shown = " ".join(capsys.readouterr().out.split())
-    assert "CONFIG [key=value ...]" in shown and "(default: the config's generate.samples, or 4)" in shown
+    text = " ".join(capsys.readouterr().out.split())
+    assert "CONFIG [key=value ...]" in text and "(default: the config's generate.samples, or 4)" in text
 
 
 def test_a_new_command_is_a_module_and_a_line(
@@ -267,8 +267,8 @@ def test_a_run_of_another_user_is_continued_on_request_only(
     stat = Path.stat
 
     def owned(self: Path, **more: bool) -> os.stat_result:
-        found = stat(self, **more)
-        return os.stat_result((*found[:4], 54321 if self == begun / theirs else os.geteuid(), *found[5:]))
+        status = stat(self, **more)
+        return os.stat_result((*status[:4], 54321 if self == begun / theirs else os.geteuid(), *status[5:]))
 
     monkeypatch.setattr(Path, "stat", owned)
     argv = ("train", "quickstart", "--run-dir", str(begun))
@@ -325,8 +325,8 @@ def test_a_working_folder_that_is_gone_is_one_line(
     monkeypatch.chdir(tmp_path / "gone")
     (tmp_path / "gone").rmdir()
     assert run(["train", "quickstart", "--dry-run"]) == 2
-    said = capsys.readouterr().err
-    assert said.startswith("rlsys: error: the working folder ") and said.count("\n") == 1
+    err = capsys.readouterr().err
+    assert err.startswith("rlsys: error: the working folder ") and err.count("\n") == 1
     monkeypatch.setenv("RAY_JOB_CONFIG_JSON_ENV_VAR", "{}")
     assert run(["train", "quickstart"]) == 2
     assert "without --working-dir" in capsys.readouterr().err
@@ -353,7 +353,7 @@ cli.main()
 
 @pytest.mark.parametrize("command", ["train", "eval", "generate", "serve", "plan"])
 def test_a_driver_sees_no_card_and_other_commands_all(command: str) -> None:
-    given = {**os.environ, "CUDA_VISIBLE_DEVICES": "1,2"}
-    done = subprocess.run([sys.executable, "-c", HIDES, command], capture_output=True, text=True, env=given, check=True)
+    env = {**os.environ, "CUDA_VISIBLE_DEVICES": "1,2"}
+    done = subprocess.run([sys.executable, "-c", HIDES, command], capture_output=True, text=True, env=env, check=True)
     seen = "" if command in launch.cli.STARTING_RAY else "1,2"
     assert done.stdout.split() == [command, repr(seen)]

@@ -55,9 +55,9 @@ def scores(policy: PolicyModel, row: list[list[int]]) -> tuple[torch.Tensor, dic
     """(log-probabilities and entropies, gradients) of all tokens, each weighted differently."""
     policy.zero_grad()
     ids, positions, bounds = pack_ids(row, "cpu")
-    both = torch.stack(policy(ids, positions, bounds, 1.0, 1000, None, True))
-    (both * torch.linspace(0.5, 2, both.numel()).view_as(both)).sum().backward()
-    return both.detach(), {name: each.grad.clone() for name, each in policy.named_parameters()}
+    outputs = torch.stack(policy(ids, positions, bounds, 1.0, 1000, None, True))
+    (outputs * torch.linspace(0.5, 2, outputs.numel()).view_as(outputs)).sum().backward()
+    return outputs.detach(), {name: parameter.grad.clone() for name, parameter in policy.named_parameters()}
 
 
 @pytest.mark.parametrize(("kind", "checkpointing"), [("llama", False), ("llama", True), ("gemma2", False)])
@@ -68,14 +68,14 @@ def test_log_probabilities_and_gradients_are_those_of_a_row_that_shares_nothing(
         paths[kind], dtype="float32", attention_key="packed_sdpa", gradient_checkpointing=checkpointing
     )
     assert policy.linear_head == (kind == "llama")
-    given: list[int] = []
-    policy.model.get_input_embeddings().register_forward_hook(lambda _, ids, out: given.append(ids[0].numel()))
-    found, gradients = scores(policy, ROW)
+    sizes: list[int] = []
+    policy.model.get_input_embeddings().register_forward_hook(lambda _, ids, out: sizes.append(ids[0].numel()))
+    result, gradients = scores(policy, ROW)
     monkeypatch.setattr("learners.rows.find_shared_starts", lambda ids, bounds: None)
     expected, plain = scores(policy, ROW)
     whole = sum(map(len, ROW))
-    assert given == [whole - 6 - 7 - 5 - 2, whole]
-    torch.testing.assert_close(found, expected, atol=1e-6, rtol=0)
+    assert sizes == [whole - 6 - 7 - 5 - 2, whole]
+    torch.testing.assert_close(result, expected, atol=1e-6, rtol=0)
     for name, gradient in plain.items():
         torch.testing.assert_close(gradients[name], gradient, atol=1e-6 * float(gradient.abs().max()), rtol=0, msg=name)
 
@@ -85,9 +85,9 @@ def test_a_critic_shares_too(paths: dict[str, str], monkeypatch: pytest.MonkeyPa
     torch.nn.init.normal_(critic.head.weight)
     ids, positions, bounds = pack_ids(ROW, "cpu")
     needed = torch.ones_like(ids, dtype=torch.bool)
-    found = critic(ids, positions, bounds, needed)
+    result = critic(ids, positions, bounds, needed)
     monkeypatch.setattr("learners.rows.find_shared_starts", lambda ids, bounds: None)
-    torch.testing.assert_close(found, critic(ids, positions, bounds, needed), atol=1e-5, rtol=0)
+    torch.testing.assert_close(result, critic(ids, positions, bounds, needed), atol=1e-5, rtol=0)
 
 
 def test_a_new_critic_values_everything_at_nothing_and_no_critic_the_first_token(paths: dict[str, str]) -> None:
@@ -117,16 +117,16 @@ def test_a_new_critic_values_everything_at_nothing_and_no_critic_the_first_token
 def test_the_kernel_of_variable_lengths_is_asked_for_what_it_knows_and_on_gpus_alone(
     given: dict[str, Any], is_cuda: bool, varlen: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    asked: list[Any] = []
-    monkeypatch.setattr(attention, "attend_varlen", lambda *given: asked.append(given) or "by the kernel")
-    monkeypatch.setattr(attention, "packed_sdpa", lambda *given, **named: ("by sdpa", named))
+    calls: list[Any] = []
+    monkeypatch.setattr(attention, "attend_varlen", lambda *args: calls.append(args) or "by the kernel")
+    monkeypatch.setattr(attention, "packed_sdpa", lambda *args, **named: ("by sdpa", named))
     query, layout, module = SimpleNamespace(is_cuda=is_cuda), object(), object()
-    found, named = attention.packed_varlen(
+    result, named = attention.packed_varlen(
         *(module, query, "k", "v", None, 0.5),
         **({"packed_layout": layout} | given),  # type: ignore[arg-type]
     )
-    assert found == ("by the kernel" if varlen else "by sdpa")
+    assert result == ("by the kernel" if varlen else "by sdpa")
     if varlen:
-        assert asked == [(query, "k", "v", layout, 0.5, given.get("sliding_window"))] and named is None
+        assert calls == [(query, "k", "v", layout, 0.5, given.get("sliding_window"))] and named is None
     else:
         assert given.items() <= named.items()  # type: ignore[union-attr]

@@ -22,22 +22,22 @@ def load(source: Path):
 
 
 def read(published: WeightManifest) -> dict[str, torch.Tensor]:
-    found: dict[str, torch.Tensor] = {}
+    tensors: dict[str, torch.Tensor] = {}
     for place in published.places:
         part = load_file(place)
-        assert not part.keys() & found.keys()
-        found |= part
-    return found
+        assert not part.keys() & tensors.keys()
+        tensors |= part
+    return tensors
 
 
 def test_an_exported_version_holds_every_tensor_and_the_head_even_when_it_is_tied(source, tmp_path) -> None:
     model = load(source)
     published = export_version(model, WeightFolder(tmp_path / "out"), 17, rank=0, num_ranks=1, bucket_bytes=10_000)
     folder = tmp_path / "out" / "v000017"
-    found, expected = read(published), model.state_dict()
-    assert "lm_head.weight" in found
-    assert found.keys() == expected.keys()
-    assert all(torch.equal(found[name], expected[name]) for name in expected)
+    tensors, expected = read(published), model.state_dict()
+    assert "lm_head.weight" in tensors
+    assert tensors.keys() == expected.keys()
+    assert all(torch.equal(tensors[name], expected[name]) for name in expected)
     assert published.version == 17
     assert published.tensors == len(expected) == 25
     assert published.bytes == sum(4 * tensor.numel() for tensor in expected.values())
@@ -50,9 +50,9 @@ def test_ranks_write_a_version_together_each_tensor_once(source, tmp_path) -> No
     model, folder = load(source), WeightFolder(tmp_path / "out")
     shares = [export_version(model, folder, 1, rank=rank, num_ranks=3, bucket_bytes=10_000) for rank in range(3)]
     assert all(len(share.places) > 1 for share in shares)
-    found, expected = read(join_manifests(shares)), model.state_dict()
-    assert found.keys() == expected.keys()
-    assert all(torch.equal(found[name], expected[name]) for name in expected)
+    tensors, expected = read(join_manifests(shares)), model.state_dict()
+    assert tensors.keys() == expected.keys()
+    assert all(torch.equal(tensors[name], expected[name]) for name in expected)
 
 
 def test_a_rank_without_a_share_writes_nothing(source, tmp_path) -> None:
@@ -128,14 +128,14 @@ def test_of_several_ranks_each_puts_its_own_back_and_sends_it_to_the_others_unle
     model = load(source)
     before = [item.tensor.clone() for item in weights(model)]
 
-    def kept() -> list[bool]:
+    def matches() -> list[bool]:
         return [torch.equal(item.tensor, old) for item, old in zip(weights(model), before, strict=True)]
 
     with perturb_weights(model, 0.5):
-        assert not any(kept())
-    assert kept() == [bool(number % 2) for number in range(len(before))]  # the others' are in what they would send
+        assert not any(matches())
+    assert matches() == [bool(number % 2) for number in range(len(before))]  # the others' are in what they would send
     assert sent == [number % 2 for number in range(len(before))]
     sent.clear()
     with pytest.raises(RuntimeError), perturb_weights(model, 0.5):
         raise RuntimeError
-    assert sent == [] and not any(kept())
+    assert sent == [] and not any(matches())

@@ -61,8 +61,8 @@ def load_on(*ranks: Any) -> None:
 
 
 def call(cause: Exception) -> None:
-    said = f"Traceback of the rank\n\n{type(cause).__name__}: {cause}\n"
-    load_on(rank(load=RayTaskError("begin", said, cause).as_instanceof_cause()))
+    text = f"Traceback of the rank\n\n{type(cause).__name__}: {cause}\n"
+    load_on(rank(load=RayTaskError("begin", text, cause).as_instanceof_cause()))
 
 
 def test_what_a_rank_cannot_use_is_bad_input_to_the_driver() -> None:
@@ -111,17 +111,17 @@ def test_a_rank_that_died_is_found_among_those_that_answer(answers: list[Excepti
 
 
 def test_groups_in_hand_need_nobody_and_those_of_a_lost_node_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    here = made.group(made.ticket(7))
+    group = made.group(made.ticket(7))
 
     def get(asked: str | list[str]) -> list[Group]:
         if "lost" in asked:
             raise RayError
-        return [replace(here, worker=ref) for ref in asked]
+        return [replace(group, worker=ref) for ref in asked]
 
     monkeypatch.setattr(ray, "get", get)
-    assert fetch({7: here}) == ({7: here}, frozenset())
-    assert fetch({7: here, 8: "there"}) == ({7: here, 8: replace(here, worker="there")}, frozenset())
-    assert fetch({7: here, 8: "there", 9: "lost"}) == ({7: here}, {9})
+    assert fetch({7: group}) == ({7: group}, frozenset())
+    assert fetch({7: group, 8: "there"}) == ({7: group, 8: replace(group, worker="there")}, frozenset())
+    assert fetch({7: group, 8: "there", 9: "lost"}) == ({7: group}, {9})
 
 
 def test_ranks_are_numbered_node_by_node_and_there_by_gpu() -> None:
@@ -235,49 +235,55 @@ def test_ranks_meet_are_asked_together_and_come_back_in_the_same_places(
     group = LearnerGroup(rank_specs(SPEC, 3), options, {"KEY": "secret"}, Rank)
     plan: Any = SimpleNamespace(version=4)
 
-    def asked() -> list[Any]:
+    def requests() -> list[Any]:
         """By rank: what each was asked since this was looked at last."""
         actors = [handle.actor for handle in group.life.handle or []]
-        found = [actor.asked for actor in actors]
+        calls = [actor.asked for actor in actors]
         for actor in actors:
             actor.asked = []
-        return found
+        return calls
 
     async def scenario() -> None:
         await group.start(["a", "b", "c"])
         met = ("10.0.0.5", 4321)
         # the node of the lower address first, there by GPU; several nodes: the store is not for one of them alone
         assert group.nodes == ["10.0.0.5", "10.0.0.9", "10.0.0.9"] and group.node_ids[0] == "id of 10.0.0.5"
-        assert asked() == [[("open", False), (0, 3, met)], [(1, 3, met)], [(2, 3, met)]]
+        assert requests() == [[("open", False), (0, 3, met)], [(1, 3, met)], [(2, 3, met)]]
         assert [handle.actor.number for handle in group.life.handle or []] == [2, 1, 0]
-        (said,) = [each for each in caplog.records if "all-reduce" in each.getMessage()]
-        assert said.levelname == "WARNING" and "0.5 GB/s" in said.getMessage()  # of the slowest
-        given = {name.removeprefix("rlsys:r:learner:"): each for name, each in fake.options.items()}
-        assert {name: each["scheduling_strategy"] for name, each in given.items()} == {"0": "a", "1": "b", "2": "c"}
-        assert {(each["num_cpus"], each["num_gpus"], each["max_restarts"]) for each in given.values()} == {(2, 1, 0)}
+        (warning,) = [record for record in caplog.records if "all-reduce" in record.getMessage()]
+        assert warning.levelname == "WARNING" and "0.5 GB/s" in warning.getMessage()  # of the slowest
+        by_rank = {name.removeprefix("rlsys:r:learner:"): settings for name, settings in fake.options.items()}
+        assert {name: settings["scheduling_strategy"] for name, settings in by_rank.items()} == {
+            "0": "a",
+            "1": "b",
+            "2": "c",
+        }
+        assert {
+            (settings["num_cpus"], settings["num_gpus"], settings["max_restarts"]) for settings in by_rank.values()
+        } == {(2, 1, 0)}
         assert threads == [{PINGS: 1, WRITING: 1}] * 3  # the thread that pings does not wait for the one that writes
-        assert given["0"]["runtime_env"] == {
+        assert by_rank["0"]["runtime_env"] == {
             "env_vars": {"A": "b"} | of_part("learner:0")
         }  # and no secret, which Ray would log
         assert {handle.actor.secrets["KEY"] for handle in fake.handles} == {"secret"}
 
         await group.begin("m", LearnerConfig(), "grpo", total_steps=9)
-        assert asked() == [[(("m", LearnerConfig(), "grpo"), {"total_steps": 9})]] * 3
+        assert requests() == [[(("m", LearnerConfig(), "grpo"), {"total_steps": 9})]] * 3
         assert await group.build(plan) == {6, 7}
-        assert asked() == [["at 4/0"], ["at 4/1"], ["at 4/2"]]
+        assert requests() == [["at 4/0"], ["at 4/1"], ["at 4/2"]]
         report = await group.update(4)
         assert (report.applied, report.seconds, values(report.metrics)["n"]) == (False, 2.0, 3)
-        asked()
+        requests()
         # Seven sequences over three ranks, the longest first, each to whom has least: rank 0 is actor 2.
         lengths = [4, 30, 10, 10, 20, 2, 6]
         sequences = [[at] * length for at, length in enumerate(lengths)]
-        found = await group.logprobs(sequences)
-        assert [at for at, _ in found] == [0, 1, 2, 3, 4, 5, 6]
-        given_to = [[len(ids) for ids in part] for (part,) in asked()]
+        results = await group.logprobs(sequences)
+        assert [at for at, _ in results] == [0, 1, 2, 3, 4, 5, 6]
+        given_to = [[len(ids) for ids in part] for (part,) in requests()]
         assert given_to == [[30], [20, 4, 2], [10, 10, 6]]  # 30, 26 and 26 of 82 tokens
-        assert [by for _, by in found] == [1, 2, 0, 0, 1, 1, 0]
+        assert [by for _, by in results] == [1, 2, 0, 0, 1, 1, 0]
         assert await group.logprobs([[1, 2]]) == [[1.0, 2]]
-        asked()
+        requests()
         asks = made.probe([[1]], 0.25)
         manifest, probe = await group.export(WeightFolder(Path("/w")), 7, asks)
         assert (manifest.version, manifest.tensors, len(manifest.parts), probe) == (7, 3, 3, [asks, 2])
@@ -285,7 +291,7 @@ def test_ranks_meet_are_asked_together_and_come_back_in_the_same_places(
         await group.write()
         await group.load(Path("/c"))
         await group.load(Path("/c"), optimizers_alone=True)
-        assert asked() == [[("/c", "m"), "written", ("/c", False), ("/c", True)]] * 3
+        assert requests() == [[("/c", "m"), "written", ("/c", False), ("/c", True)]] * 3
         await group.check("playing")
 
         (group.life.handle or [])[1].die()

@@ -37,12 +37,12 @@ def test_values_and_gradients_are_those_of_torch(inputs: tuple[int, ...], shape:
     ours = [None if part is None else part.detach().float().requires_grad_() for part in exact]
     assert ours[1] is not None and (serves(ours[1]) or not torch.backends.mkldnn.is_available())
     towards = draw(*inputs, shape[0], seed=4).detach()
-    expected, found = F.linear(*exact), linear(*ours)  # type: ignore[arg-type]
-    assert found.shape == expected.shape
-    torch.testing.assert_close(found.double(), expected, rtol=1e-5, atol=1e-5)
+    expected, result = F.linear(*exact), linear(*ours)  # type: ignore[arg-type]
+    assert result.shape == expected.shape
+    torch.testing.assert_close(result.double(), expected, rtol=1e-5, atol=1e-5)
     # a gradient as autograd may hand it over: not contiguous
     expected.backward(towards)
-    found.backward(towards.float().transpose(0, -1).contiguous().transpose(0, -1))
+    result.backward(towards.float().transpose(0, -1).contiguous().transpose(0, -1))
     for mine, other in zip(ours, exact, strict=True):
         if mine is not None and other is not None:
             assert mine.grad is not None and other.grad is not None
@@ -93,8 +93,8 @@ def fixed(*shape: int, seed: int) -> torch.Tensor:
 
 def test_a_number_by_hand() -> None:
     """The mean square of 1 and 7 is 25: 1/5 and 7/5, times 10 and 100."""
-    found = rms_norm(torch.tensor([[1.0, 7.0]]), torch.tensor([10.0, 100.0]), 0.0)
-    torch.testing.assert_close(found, torch.tensor([[2.0, 140.0]]))
+    result = rms_norm(torch.tensor([[1.0, 7.0]]), torch.tensor([10.0, 100.0]), 0.0)
+    torch.testing.assert_close(result, torch.tensor([[2.0, 140.0]]))
 
 
 @pytest.mark.parametrize("shape", [(6,), (1, 5, 6), (2, 3, 4, 6)], ids=str)
@@ -107,10 +107,10 @@ def test_values_and_gradients_are_those_of_autograd(shape: tuple[int, ...]) -> N
     expected = x * (x.square().mean(-1, keepdim=True) + 1e-3).rsqrt() * weight
     expected.backward(towards)
     ours = [part.detach().float().requires_grad_() for part in (x, weight)]
-    found = rms_norm(*ours, 1e-3)
+    result = rms_norm(*ours, 1e-3)
     # a gradient as autograd may hand it over: not contiguous
-    found.backward(towards.float().transpose(0, -1).contiguous().transpose(0, -1))
-    torch.testing.assert_close(found.double(), expected, rtol=1e-5, atol=1e-5)
+    result.backward(towards.float().transpose(0, -1).contiguous().transpose(0, -1))
+    torch.testing.assert_close(result.double(), expected, rtol=1e-5, atol=1e-5)
     for mine, exact in zip(ours, (x, weight), strict=True):
         assert mine.grad is not None and exact.grad is not None
         torch.testing.assert_close(mine.grad.double(), exact.grad, rtol=1e-5, atol=1e-5)
@@ -158,16 +158,16 @@ def test_a_row_without_tokens_still_reaches_the_weight() -> None:
 def test_the_product_is_that_of_float32() -> None:
     torch.manual_seed(0)
     x, weight, bias = (torch.randn(*size).bfloat16().requires_grad_() for size in ((3, 5, 64), (7, 64), (7,)))
-    found = wide_linear(x, weight, bias)
+    result = wide_linear(x, weight, bias)
     expected = x.float() @ weight.float().t() + bias.float()
-    assert found.dtype == torch.float32
-    torch.testing.assert_close(found, expected, atol=1e-5, rtol=0)
-    target = torch.randn_like(found)
-    ours = torch.autograd.grad((found * target).sum(), (x, weight, bias))
+    assert result.dtype == torch.float32
+    torch.testing.assert_close(result, expected, atol=1e-5, rtol=0)
+    target = torch.randn_like(result)
+    ours = torch.autograd.grad((result * target).sum(), (x, weight, bias))
     theirs = torch.autograd.grad((expected * target).sum(), (x, weight, bias))
-    for one, other in zip(ours, theirs, strict=True):
-        assert one.dtype == torch.bfloat16
-        torch.testing.assert_close(one.float(), other.float(), atol=0.02 * float(other.abs().max()), rtol=0)
+    for gradient, other in zip(ours, theirs, strict=True):
+        assert gradient.dtype == torch.bfloat16
+        torch.testing.assert_close(gradient.float(), other.float(), atol=0.02 * float(other.abs().max()), rtol=0)
 
 
 def loaded(folder: Path, dtype: str, **options: bool) -> PolicyModel:
@@ -181,14 +181,14 @@ def logprobs(policy: PolicyModel, chunk: int = 1000) -> torch.Tensor:
 
 def by_hand(policy: PolicyModel) -> torch.Tensor:
     """From the policy's own bfloat16 hidden states: logits in float32, then log-probabilities."""
-    found = []
+    parts = []
     for sample in SAMPLES:
         hidden = policy.model.base_model(torch.tensor([sample]), use_cache=False).last_hidden_state[0, :-1]
         logits = hidden.float() @ policy.model.get_output_embeddings().weight.float().t()
         cap = getattr(policy.model.config, "final_logit_softcapping", None)
         logits = logits if cap is None else torch.tanh(logits / cap) * cap
-        found.append(logits.log_softmax(-1).gather(1, torch.tensor(sample)[1:, None]).squeeze(1))
-    return torch.cat(found)
+        parts.append(logits.log_softmax(-1).gather(1, torch.tensor(sample)[1:, None]).squeeze(1))
+    return torch.cat(parts)
 
 
 @torch.no_grad()

@@ -63,7 +63,7 @@ def test_each_optimizer_gets_the_rate_of_its_own_and_what_does_not_train_says_no
     config = LearnerConfig(lr=2.0, critic_lr=3.0, schedule="constant", warmup_steps=4)
     stage: Any = SimpleNamespace(learner=config, models=models, total_steps=9)
     assert values(set_learning_rates(stage, 0)) == {"learner/lr": 0.5, "critic/lr": 0.75}
-    rates_set = [group["lr"] for each in (policy, critic) for group in each.optimizer.param_groups]
+    rates_set = [group["lr"] for model in (policy, critic) for group in model.optimizer.param_groups]
     assert rates_set == [0.5, 0.5, 0.75, 0.75]
     models.critic_engine = None
     assert values(set_learning_rates(stage, 3)) == {"learner/lr": 2.0}

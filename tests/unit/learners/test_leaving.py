@@ -16,17 +16,17 @@ def begun(gate: RowGate, rows: int) -> RowGate:
 
 def in_thread(work: Callable[[], object]) -> tuple[threading.Thread, list[object]]:
     """It, and what it gave or raised."""
-    got: list[object] = []
+    results: list[object] = []
 
     def run() -> None:
         try:
-            got.append(work())
+            results.append(work())
         except (UpdateLeft, TimeoutError) as error:
-            got.append(type(error))
+            results.append(type(error))
 
     thread = threading.Thread(target=run)
     thread.start()
-    return thread, got
+    return thread, results
 
 
 def go_on(gate: RowGate) -> int:
@@ -49,7 +49,7 @@ def test_the_ranks_leave_after_as_many_rows_as_the_one_that_was_farthest() -> No
         gate.resume(place)
     for thread, _ in working:
         thread.join()
-    assert [got for _, got in working] == [[5], [5], [5]]
+    assert [results for _, results in working] == [[5], [5], [5]]
 
 
 def test_none_leaves_where_one_was_past_its_step() -> None:
@@ -57,11 +57,11 @@ def test_none_leaves_where_one_was_past_its_step() -> None:
     ahead.close()
     place = common_row([ahead.hold(120.0), behind.hold(120.0)])
     assert place is None
-    thread, got = in_thread(lambda: go_on(behind))
+    thread, results = in_thread(lambda: go_on(behind))
     ahead.resume(place)
     behind.resume(place)
     thread.join()
-    assert got == [-1]
+    assert results == [-1]
     begun(ahead, 30)  # what follows the step is never waited for
     assert ahead.hold(120.0) is None and ahead.rows == (40, 0)
 

@@ -41,7 +41,7 @@ def spread(policy: PolicyModel, seed: int = 3) -> dict[str, torch.Tensor]:
     generator = torch.Generator().manual_seed(seed)
     for parameter in lora.parameters(policy.model).values():
         parameter.data.copy_(torch.randn(parameter.shape, generator=generator) * 0.2)
-    return {name: each.detach().clone() for name, each in lora.parameters(policy.model).items()}
+    return {name: tensor.detach().clone() for name, tensor in lora.parameters(policy.model).items()}
 
 
 @pytest.fixture
@@ -65,8 +65,8 @@ def test_a_saved_adapter_says_in_peft_and_transformers_what_the_learner_says(sou
     spread(adapted)
     folder = save(adapted, tmp_path / "hf", source)
     theirs = PeftModel.from_pretrained(AutoModelForCausalLM.from_pretrained(source), folder)
-    found = logp(adapted).split(list(map(len, ROW)))
-    for ids, ours in zip(ROW, found, strict=True):
+    parts = logp(adapted).split(list(map(len, ROW)))
+    for ids, ours in zip(ROW, parts, strict=True):
         with torch.no_grad():
             logits = theirs(input_ids=torch.tensor([ids])).logits[0].log_softmax(-1)
         expected = logits[:-1].gather(1, torch.tensor(ids[1:])[:, None])[:, 0]
@@ -90,7 +90,7 @@ def test_a_new_adapter_changes_nothing_and_a_saved_one_continues_to_the_bit(sour
 
 def test_the_numbers_follow_from_the_seed_whatever_was_drawn_before(source) -> None:
     """TRL 6688: the seed was set after the adapter had its numbers, so that no two runs began alike."""
-    found = []
+    adapters = []
     for drawn, seed in ((1, 5), (2, 5), (3, 6)):
         policy = load(source)
         torch.manual_seed(drawn)
@@ -98,26 +98,26 @@ def test_the_numbers_follow_from_the_seed_whatever_was_drawn_before(source) -> N
         state = torch.get_rng_state()
         policy.take_adapter(adapter_on(source), seed=seed)
         assert torch.equal(torch.get_rng_state(), state)
-        found.append(lora.parameters(policy.model))
-    first, same, other = found
-    assert all(torch.equal(first[name], same[name]) for name in first)
+        adapters.append(lora.parameters(policy.model))
+    first, twin, other = adapters
+    assert all(torch.equal(first[name], twin[name]) for name in first)
     assert all(not torch.equal(first[name], other[name]) for name in first if "lora_A" in name)
-    assert all(not each.any() for name, each in first.items() if "lora_B" in name)
-    assert len({float(each.detach().sum()) for name, each in first.items() if "lora_A" in name}) == len(first) / 2
+    assert all(not tensor.any() for name, tensor in first.items() if "lora_B" in name)
+    assert len({float(tensor.detach().sum()) for name, tensor in first.items() if "lora_A" in name}) == len(first) / 2
 
 
 def test_the_adapter_alone_is_trained_and_sent(adapted, tmp_path) -> None:
-    names = {each.names[0] for each in weights(adapted.model)}
+    names = {item.names[0] for item in weights(adapted.model)}
     layers = adapted.model.config.num_hidden_layers
     assert len(names) == layers * len(ALL_LINEAR) * 2
     assert "base_model.model.model.layers.0.mlp.up_proj.lora_A.weight" in names
     (group,) = parameter_groups(adapted, 0.1)
-    assert len(group["params"]) == len(names) and all(each.requires_grad for each in group["params"])
+    assert len(group["params"]) == len(names) and all(parameter.requires_grad for parameter in group["params"])
     published = export_version(adapted.model, WeightFolder(tmp_path), 1, rank=0, num_ranks=1)
     assert published.tensors == len(names)
     assert set(load_file(published.places[0])) == names
     adapted(*pack_ids(ROW, "cpu"), 1.0, 100)[0].sum().backward()
-    with_gradient = {name for name, each in adapted.model.named_parameters() if each.grad is not None}
+    with_gradient = {name for name, parameter in adapted.model.named_parameters() if parameter.grad is not None}
     assert len(with_gradient) == len(names)
 
 
@@ -126,11 +126,11 @@ def test_the_canary_changes_a_new_adapter_visibly_whatever_its_scale_and_puts_it
     policy = load(source)
     policy.model.get_output_embeddings().weight.data.mul_(10)  # logits of a trained model's size
     policy.take_adapter(adapter_on(source, rank=rank, alpha=alpha), seed=1)
-    before = {name: each.clone() for name, each in policy.model.state_dict().items()}
+    before = {name: tensor.clone() for name, tensor in policy.model.state_dict().items()}
     true = logp(policy)
     with perturb_weights(policy.model, 0.5, alpha / rank):
         assert (logp(policy) - true).abs().mean() > 0.2  # what the start-up check asks for
-    assert all(torch.equal(each, before[name]) for name, each in policy.model.state_dict().items())
+    assert all(torch.equal(tensor, before[name]) for name, tensor in policy.model.state_dict().items())
 
 
 def test_the_reference_is_the_base_with_the_adapter_off_and_the_gradients_go_on(source, adapted, tmp_path) -> None:
@@ -144,8 +144,8 @@ def test_the_reference_is_the_base_with_the_adapter_off_and_the_gradients_go_on(
     with torch.no_grad(), lora.AdapterReference(adapted, str(folder), torch.device("cpu")).ready() as model:
         assert torch.equal(logp(model), earlier)
     assert torch.equal(logp(adapted), moved)
-    assert all(torch.equal(each, own[name]) for name, each in lora.parameters(adapted.model).items())
-    assert all(each.requires_grad for each in lora.parameters(adapted.model).values())
+    assert all(torch.equal(tensor, own[name]) for name, tensor in lora.parameters(adapted.model).items())
+    assert all(parameter.requires_grad for parameter in lora.parameters(adapted.model).values())
 
 
 def test_whose_model_can_stand_in_for_the_reference(source, adapted, tmp_path) -> None:
@@ -241,8 +241,8 @@ def test_an_adapter_of_another_kind_is_refused_and_a_moved_run_finds_its_base(so
     folder.mkdir(parents=True)
     adapter_on(base).write(folder)
     moved = (tmp_path / "run").rename(tmp_path / "moved")
-    found = read_adapter(moved / "checkpoints" / "step-000001" / "hf")
-    assert found is not None and found.base == str(moved / stands_on)
+    adapter = read_adapter(moved / "checkpoints" / "step-000001" / "hf")
+    assert adapter is not None and adapter.base == str(moved / stands_on)
     config = moved / "checkpoints" / "step-000001" / "hf" / CONFIG
     config.write_text(json.dumps(json.loads(config.read_text()) | {"use_dora": True}))
     with pytest.raises(BadInput, match="another kind"):
@@ -257,5 +257,5 @@ def test_a_model_above_a_moved_run_is_not_taken_for_its_own(source, tmp_path) ->
     folder.mkdir(parents=True)
     (tmp_path / "moved" / "model").mkdir()
     adapter_on(tmp_path / "run" / "model").write(folder)
-    found = read_adapter(folder)
-    assert found is not None and found.base == str(tmp_path / "run" / "model")
+    adapter = read_adapter(folder)
+    assert adapter is not None and adapter.base == str(tmp_path / "run" / "model")

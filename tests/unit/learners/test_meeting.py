@@ -12,7 +12,11 @@ GLOO = "[unbound_buffer.cc:78] Timed out waiting 3000ms for recv operation to co
 
 def test_the_store_listens_on_its_address_alone() -> None:
     store = open_store("127.0.0.1")
-    listening = [each.laddr for each in psutil.Process().net_connections("tcp") if each.status == psutil.CONN_LISTEN]
+    listening = [
+        connection.laddr
+        for connection in psutil.Process().net_connections("tcp")
+        if connection.status == psutil.CONN_LISTEN
+    ]
     assert {place.ip for place in listening if place.port == store.port} == {"127.0.0.1"}
     store.set("here", "1")
     assert store.get("here") == b"1"

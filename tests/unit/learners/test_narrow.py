@@ -46,8 +46,8 @@ def gradient(policy: PolicyModel, rows: list[list[list[int]]]) -> torch.Tensor:
     for row in rows:
         logp_T, entropy_T = policy(*pack_ids(row, "cpu"), 1.0, 1000, entropy_gradient=True)
         ((logp_T + 0.1 * entropy_T).sum() / 100).backward()
-    found = [each.grad for each in policy.parameters()]
-    return torch.cat([each.flatten() for each in found if each is not None])
+    gradients = [parameter.grad for parameter in policy.parameters()]
+    return torch.cat([grad.flatten() for grad in gradients if grad is not None])
 
 
 def distance(found: torch.Tensor, expected: torch.Tensor) -> float:
@@ -60,9 +60,9 @@ def test_factors_and_products_are_rounded_and_sums_are_not() -> None:
     and 32 of them are 64.5, which bfloat16 has."""
     x, weight = torch.full((WIDTH, WIDTH), 1 + 2.0**-9), torch.ones(WIDTH, WIDTH)
     weight[:, :32] += 2.0**-6
-    found = narrow_linear(x.requires_grad_(), weight.requires_grad_(), torch.full((WIDTH,), 2.0**-9))
-    assert torch.equal(found, torch.full_like(found, 64.5 + 2.0**-9))  # the bias is added in float32
-    found.backward(torch.full_like(found, 1 + 2.0**-9))
+    product = narrow_linear(x.requires_grad_(), weight.requires_grad_(), torch.full((WIDTH,), 2.0**-9))
+    assert torch.equal(product, torch.full_like(product, 64.5 + 2.0**-9))  # the bias is added in float32
+    product.backward(torch.full_like(product, 1 + 2.0**-9))
     assert x.grad is not None and weight.grad is not None
     assert (weight.grad == WIDTH).all() and (x.grad[:, 32:] == WIDTH).all() and (x.grad[:, :32] == WIDTH + 1).all()
 
@@ -78,7 +78,7 @@ def test_what_is_around_a_product_is_not_rounded() -> None:
 def test_a_gradient_is_that_of_float32_within_the_rounding_of_bfloat16(folder: Path) -> None:
     policy, exact = load(folder, "bfloat16"), load(folder, "float32")
     assert 1e-4 < distance(gradient(policy, [SAMPLES]), gradient(exact, [SAMPLES])) < 3e-2
-    assert {each.dtype for each in policy.parameters()} == {torch.float32}
+    assert {parameter.dtype for parameter in policy.parameters()} == {torch.float32}
 
 
 @needs_bfloat16
@@ -86,7 +86,7 @@ def test_a_gradient_does_not_depend_on_rows(folder: Path) -> None:
     """But for the rounding of each row's share of it."""
     policy = load(folder, "bfloat16")
     expected = gradient(policy, [SAMPLES])
-    for rows in ([[each] for each in SAMPLES], [SAMPLES[:1], SAMPLES[1:]]):
+    for rows in ([[sample] for sample in SAMPLES], [SAMPLES[:1], SAMPLES[1:]]):
         assert distance(gradient(policy, rows), expected) < 5e-3
 
 
@@ -106,11 +106,11 @@ def test_what_leaves_the_learner_is_in_the_models_format(folder: Path, tmp_path:
     copy_hf(policy, tmp_path / "hf", str(folder), snapshot, rank=0, num_ranks=1)
     snapshot.write()
     saved = load_file(tmp_path / "hf" / "model.safetensors")
-    assert {each.dtype for each in saved.values()} == {torch.bfloat16}
+    assert {tensor.dtype for tensor in saved.values()} == {torch.bfloat16}
     assert json.loads((tmp_path / "hf" / "config.json").read_text())["dtype"] == "bfloat16"
     for name, parameter in policy.model.named_parameters():
         assert torch.equal(saved[name], parameter.bfloat16()), name
-    assert sum(each.numel() for each in saved.values()) * 2 == sent.bytes
+    assert sum(tensor.numel() for tensor in saved.values()) * 2 == sent.bytes
 
 
 def test_only_a_cpu_holds_another_format_than_the_models() -> None:

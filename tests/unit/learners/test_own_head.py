@@ -67,21 +67,21 @@ def computed(policy: PolicyModel, chunk: int) -> tuple[torch.Tensor, torch.Tenso
     policy.zero_grad()
     logp_T, entropy_T = policy(*pack_ids(list(SAMPLES), "cpu"), 0.7, chunk, None, True)
     (logp_T.sum() + 0.1 * entropy_T.sum()).backward()
-    gradients = {name: each.grad for name, each in policy.model.named_parameters() if each.grad is not None}
+    gradients = {name: tensor.grad for name, tensor in policy.model.named_parameters() if tensor.grad is not None}
     return logp_T.detach(), entropy_T.detach(), gradients
 
 
 def plain(path: str) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
     """Of transformers alone, each sample by itself and its logits whole: (log-probabilities, gradients)."""
-    model, found = AutoModelForCausalLM.from_pretrained(path, attn_implementation="eager"), []
+    model, logps = AutoModelForCausalLM.from_pretrained(path, attn_implementation="eager"), []
     for sample in SAMPLES:
         ids = torch.tensor([sample])
         logp_TV = (model(ids).logits[0, :-1] / 0.7).log_softmax(-1)
         logp_T = logp_TV.gather(1, ids[0, 1:, None]).squeeze(1)
         entropy_T = -(logp_TV.exp() * logp_TV).sum(-1)
         (logp_T.sum() + 0.1 * entropy_T.sum()).backward()
-        found.append(torch.cat([torch.zeros(1), logp_T.detach()]))
-    return torch.cat(found), {name: each.grad for name, each in model.named_parameters() if each.grad is not None}
+        logps.append(torch.cat([torch.zeros(1), logp_T.detach()]))
+    return torch.cat(logps), {name: tensor.grad for name, tensor in model.named_parameters() if tensor.grad is not None}
 
 
 @pytest.mark.parametrize("checkpointing", [False, True])
@@ -112,8 +112,8 @@ class Largest(TorchDispatchMode):
 
     def __torch_dispatch__(self, function, types, args=(), kwargs=None):  # type: ignore[no-untyped-def]
         result = function(*args, **(kwargs or {}))
-        found = result if isinstance(result, (tuple, list)) else [result]
-        self.numel = max([self.numel, *(each.numel() for each in found if torch.is_tensor(each))])
+        outputs = result if isinstance(result, (tuple, list)) else [result]
+        self.numel = max([self.numel, *(output.numel() for output in outputs if torch.is_tensor(output))])
         return result
 
 
@@ -132,7 +132,7 @@ def test_a_row_of_which_nothing_is_needed_still_reaches_every_parameter(tmp_path
     row = pack_ids(list(SAMPLES), "cpu")
     logp, _ = policy(*row, 1.0, 4, torch.zeros_like(row[0], dtype=torch.bool))
     logp.sum().backward()
-    assert all(each.grad is not None and not each.grad.any() for each in policy.parameters())
+    assert all(parameter.grad is not None and not parameter.grad.any() for parameter in policy.parameters())
 
 
 def test_the_parts_come_back_where_a_call_fails(tmp_path: Path) -> None:
@@ -191,8 +191,8 @@ def test_where_a_pass_of_the_proof_fails_nothing_is_kept_of_later_ones(failing: 
             raise MemoryError
 
     def logits() -> torch.Tensor:
-        found: torch.Tensor = model(input_ids=torch.tensor([SAMPLES[0]]), use_cache=False).logits
-        return found
+        result: torch.Tensor = model(input_ids=torch.tensor([SAMPLES[0]]), use_cache=False).logits
+        return result
 
     expected = logits()
     hook = model.model.norm.register_forward_hook(fail)

@@ -44,18 +44,18 @@ class Zero:
 
 @pytest.fixture
 def zero(monkeypatch: pytest.MonkeyPatch) -> Zero:
-    package, made = ModuleType("deepspeed"), Zero()
-    package.zero = made  # type: ignore[attr-defined]
+    package, fake = ModuleType("deepspeed"), Zero()
+    package.zero = fake  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, "deepspeed", package)
-    return made
+    return fake
 
 
 @pytest.fixture
 def sent(monkeypatch: pytest.MonkeyPatch) -> list[tuple[torch.Tensor, int]]:
     """The buffers that all ranks get, and from whom."""
-    found: list[tuple[torch.Tensor, int]] = []
-    monkeypatch.setattr(torch.distributed, "broadcast", lambda tensor, source: found.append((tensor, source)))
-    return found
+    buffers: list[tuple[torch.Tensor, int]] = []
+    monkeypatch.setattr(torch.distributed, "broadcast", lambda tensor, source: buffers.append((tensor, source)))
+    return buffers
 
 
 class Block(nn.Module):
@@ -76,12 +76,12 @@ def test_every_parameter_is_divided_once_and_buffers_are_those_of_the_first_rank
     model[2].weight = model[0].weight  # tied
     model[0].bias.data = torch.zeros(1).expand(2)  # hollow: one number in memory
     partition(model, {"stage": 3}, "cpu")
-    assert {id(each) for each in zero.divided} == {id(each) for each in model.parameters()}
+    assert {id(parameter) for parameter in zero.divided} == {id(parameter) for parameter in model.parameters()}
     ((first, config),) = zero.begun
     assert first is model[2] and config == {"stage": 3}  # the last one: nothing is inside it that `Init` would convert
     assert model[0].bias.is_contiguous() and model[0].bias.stride() == (1,)
     assert [source for _, source in sent] == [0] * 3
-    assert {id(tensor) for tensor, _ in sent} == {id(each) for each in model.buffers()}
+    assert {id(tensor) for tensor, _ in sent} == {id(buffer) for buffer in model.buffers()}
 
 
 def test_a_divided_model_is_whole_module_by_module_while_it_computes(

@@ -67,11 +67,11 @@ def test_the_pass_before_fills_in_what_is_asked_of_it_and_is_compared_with_the_e
 ) -> None:
     row = make_row([made.sample((0, 1, 1), logprobs=-1.0, versions=(2, 3))])
     phases = Phases(torch.device("cpu"))
-    (found,), metrics = forward_passes(stage_of(behavior, needs, epochs=2), [row], 3, phases, RowGate())
-    got = None if found.proximal_logprobs is None else found.proximal_logprobs[1:].tolist()
-    assert got == proximal and found.behavior_logprobs[1:].tolist() == expected
-    assert found.reference_logprobs is None and found.values is None
-    compared = [values(each)["mismatch/mean"] for each in metrics]
+    (result,), metrics = forward_passes(stage_of(behavior, needs, epochs=2), [row], 3, phases, RowGate())
+    logprobs = None if result.proximal_logprobs is None else result.proximal_logprobs[1:].tolist()
+    assert logprobs == proximal and result.behavior_logprobs[1:].tolist() == expected
+    assert result.reference_logprobs is None and result.values is None
+    compared = [values(part)["mismatch/mean"] for part in metrics]
     assert compared == ([] if (behavior, needs) == ("engine", ()) else [0.5])
     assert list(phases.seconds) == ["proximal"] * len(compared)
 
@@ -135,14 +135,14 @@ def test_an_update_knows_how_often_it_begins_a_row(reference: Any, expected: int
 def test_every_rank_gets_as_many_rows_of_each_minibatch_and_none_may_have_nothing() -> None:
     def rows(counts: list[int], most: list[float]) -> list[tuple[int, float]]:
         """Of a rank with this many rows of each minibatch, where the most on any rank is given."""
-        one = make_row([made.sample((0, 1))])
-        mine = [replace(one, minibatch=index) for index, count in enumerate(counts) for _ in range(count)]
+        template = make_row([made.sample((0, 1))])
+        mine = [replace(template, minibatch=index) for index, count in enumerate(counts) for _ in range(count)]
         batch: Any = SimpleNamespace(rows=mine[::-1], denominators=(1.0,) * len(counts))
-        asked: list[list[float]] = []
-        stage: Any = SimpleNamespace(max_over_ranks=lambda numbers: asked.append(numbers) or most)
-        found = [(row.minibatch, float(row.loss_mask.sum())) for row in equal_rows(stage, batch)]
-        assert asked == [[*map(float, counts), float(not mine)]]
-        return found
+        calls: list[list[float]] = []
+        stage: Any = SimpleNamespace(max_over_ranks=lambda numbers: calls.append(numbers) or most)
+        pairs = [(row.minibatch, float(row.loss_mask.sum())) for row in equal_rows(stage, batch)]
+        assert calls == [[*map(float, counts), float(not mine)]]
+        return pairs
 
     assert rows([2, 1], [2.0, 3.0, 0.0]) == [(0, 1.0), (0, 1.0), (1, 1.0), (1, 0.0), (1, 0.0)]
     assert rows([0, 1], [1.0, 1.0, 0.0]) == [(0, 0.0), (1, 1.0)]

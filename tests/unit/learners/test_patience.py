@@ -46,10 +46,10 @@ def waited(
 
 
 def test_the_line_says_how_long_it_has_taken_and_what_is_usual() -> None:
-    said = reminder("updating on version 7", 90.0, [20.0, 22.0, 21.0])
-    assert said == "learner updating on version 7 has taken 90 s so far; usual are 21 s (the median of 3)"
-    said = reminder("saving a checkpoint", 60.0, [])
-    assert said == "learner saving a checkpoint has taken 60 s so far; it is the first of its kind"
+    text = reminder("updating on version 7", 90.0, [20.0, 22.0, 21.0])
+    assert text == "learner updating on version 7 has taken 90 s so far; usual are 21 s (the median of 3)"
+    text = reminder("saving a checkpoint", 60.0, [])
+    assert text == "learner saving a checkpoint has taken 60 s so far; it is the first of its kind"
 
 
 def test_a_long_call_is_told_of_with_what_calls_of_its_kind_take(
@@ -59,17 +59,17 @@ def test_a_long_call_is_told_of_with_what_calls_of_its_kind_take(
     patience, began = PingMonitor(60.0), time.monotonic()
     patience.durations["updating"].extend([21.0, 21.0])
 
-    def told(word: str) -> list[str]:
+    def lines(word: str) -> list[str]:
         return [record.getMessage() for record in caplog.records if word in record.getMessage()]
 
     async def until_told(word: str, times: int) -> None:
-        while len(told(word)) < times:
+        while len(lines(word)) < times:
             await asyncio.sleep(0.001)
 
     waited(until_told("updating", 2), answering, patience=patience)
     waited(until_told("exporting", 1), patience=patience, what="exporting version 3")
-    assert set(told("updating")) == {"learner updating on v has taken 0 s so far; usual are 21 s (the median of 2)"}
-    assert set(told("exporting")) == {"learner exporting version 3 has taken 0 s so far; it is the first of its kind"}
+    assert set(lines("updating")) == {"learner updating on v has taken 0 s so far; usual are 21 s (the median of 2)"}
+    assert set(lines("exporting")) == {"learner exporting version 3 has taken 0 s so far; it is the first of its kind"}
     assert (len(patience.durations["updating"]), len(patience.durations["exporting"])) == (3, 1)
     assert 0 < patience.durations["updating"][-1] + patience.durations["exporting"][-1] <= time.monotonic() - began
 
@@ -104,8 +104,8 @@ def test_a_line_comes_after_three_times_the_usual_and_then_whenever_the_time_has
     patience = PingMonitor(60.0)
     patience.durations["updating"].extend(earlier)
     waited(over.wait(), patience=patience, first_s=first_limit_s(deadline_s))
-    said = [re.search(r" (\d+) s so far", record.getMessage()) for record in caplog.records]
-    assert [int(each[1]) for each in said if each is not None][: len(says)] == says
+    matches = [re.search(r" (\d+) s so far", record.getMessage()) for record in caplog.records]
+    assert [int(match[1]) for match in matches if match is not None][: len(says)] == says
     assert list(accumulate(slept))[: len(says)] == says
 
 
@@ -161,5 +161,5 @@ def test_what_each_rank_answers_is_passed_on() -> None:
     async def fourth() -> tuple[int, int]:
         return 4, 8
 
-    waited(until_both(), answering, fourth, patience=PingMonitor(60.0), on_ping=lambda *given: heard.append(given))
+    waited(until_both(), answering, fourth, patience=PingMonitor(60.0), on_ping=lambda *args: heard.append(args))
     assert set(heard) == {(0, "here"), (1, (4, 8))}

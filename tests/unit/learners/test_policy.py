@@ -174,8 +174,8 @@ class Largest(TorchDispatchMode):
 
     def __torch_dispatch__(self, function, types, args=(), kwargs=None):
         result = function(*args, **(kwargs or {}))
-        found = [result] if torch.is_tensor(result) else result if isinstance(result, (tuple, list)) else []
-        self.numel = max([self.numel, *(part.numel() for part in found if torch.is_tensor(part))])
+        outputs = [result] if torch.is_tensor(result) else result if isinstance(result, (tuple, list)) else []
+        self.numel = max([self.numel, *(part.numel() for part in outputs if torch.is_tensor(part))])
         return result
 
 
@@ -229,8 +229,8 @@ def test_a_model_without_rope_cannot_be_scaled(tmp_path) -> None:
 
 def test_gradient_checkpointing_changes_no_number(policy, path) -> None:
     saving = load_policy(path, dtype="float32", attention_key="packed_sdpa", gradient_checkpointing=True)
-    expected, found = gradients(policy, [SAMPLES]), gradients(saving, [SAMPLES])
-    assert all(torch.equal(found[name], expected[name]) for name in expected)
+    expected, result = gradients(policy, [SAMPLES]), gradients(saving, [SAMPLES])
+    assert all(torch.equal(result[name], expected[name]) for name in expected)
 
 
 @settings(max_examples=30, deadline=None)
@@ -317,8 +317,8 @@ def test_the_gradient_of_soft_capped_attention_is_that_of_the_plain_model(tmp_pa
         ids = torch.tensor([sample])
         plain(ids).logits[0, :-1].log_softmax(-1).gather(1, ids[0, 1:, None]).sum().backward()
     for name, parameter in plain.named_parameters():
-        found = ours[f"model.{name}"]
-        torch.testing.assert_close(found, parameter.grad, atol=1e-4 * float(parameter.grad.abs().max()), rtol=0)
+        gradient = ours[f"model.{name}"]
+        torch.testing.assert_close(gradient, parameter.grad, atol=1e-4 * float(parameter.grad.abs().max()), rtol=0)
 
 
 def test_a_plain_head_is_noticed(policy) -> None:
@@ -487,8 +487,8 @@ def test_the_kernel_of_a_gpu_is_asked_for_what_packed_sdpa_computes(monkeypatch,
     expected, _ = attention.packed_sdpa(
         torch.nn.Module(), query, key, value, None, 0.3, sliding_window=window, packed_layout=layout
     )
-    found = attention.attend_varlen(query, key, value, layout, 0.3, window)
-    torch.testing.assert_close(found, expected, atol=1e-6, rtol=0)
+    result = attention.attend_varlen(query, key, value, layout, 0.3, window)
+    torch.testing.assert_close(result, expected, atol=1e-6, rtol=0)
 
 
 def test_without_a_gpu_the_kernel_of_a_gpu_is_packed_sdpa(policy, path) -> None:

@@ -58,7 +58,7 @@ def test_under_zero_3_the_first_rank_reads_the_weights_and_the_others_have_none(
         return other
 
     monkeypatch.setattr(partitioned, "hollow", hollowed)
-    monkeypatch.setattr(partitioned, "partition", lambda model, *given: parted.append(given))
+    monkeypatch.setattr(partitioned, "partition", lambda model, *args: parted.append(args))
     for rank, expected in ((0, []), (1, [(torch.float32, "packed_sdpa")])):
         monkeypatch.setattr(torch.distributed, "get_rank", lambda rank=rank: rank)
         policy = load_policy(str(source), dtype="float32", attention_key="packed_sdpa", device="cpu", zero_3={"a": 1})

@@ -54,9 +54,9 @@ def load(source: Path, dtype: torch.dtype) -> Any:
 def add_noise(model: Any, share: float, seed: int = 0) -> None:
     """As training that has gone far: every tensor by this share of its own size."""
     draw = torch.Generator().manual_seed(seed)
-    for each in model.parameters():
-        size = each.float().square().mean().sqrt()
-        each.add_((torch.randn(each.shape, generator=draw) * size * share).to(each.dtype))
+    for parameter in model.parameters():
+        size = parameter.float().square().mean().sqrt()
+        parameter.add_((torch.randn(parameter.shape, generator=draw) * size * share).to(parameter.dtype))
 
 
 def train(model: Any) -> None:
@@ -65,9 +65,9 @@ def train(model: Any) -> None:
         ids = torch.randint(1000, (1, 32), generator=torch.Generator().manual_seed(step))
         model(input_ids=ids, labels=ids, use_cache=False).loss.backward()
         with torch.no_grad():
-            for each in model.parameters():
-                each.sub_(each.grad * (0.05 * each.norm() / each.grad.norm().clamp(min=1e-9)))
-                each.grad = None
+            for parameter in model.parameters():
+                parameter.sub_(parameter.grad * (0.05 * parameter.norm() / parameter.grad.norm().clamp(min=1e-9)))
+                parameter.grad = None
 
 
 @contextmanager
@@ -120,9 +120,9 @@ def test_it_passes_with_an_adapter_and_with_a_head_of_its_own(made: Path) -> Non
     model.lm_head.weight = torch.nn.Parameter(model.lm_head.weight.detach().clone())
     require_packing(model)
     lora.inject(model, Adapter(rank=4, alpha=8, targets=("q_proj", "down_proj"), base=str(made)), seed=0)
-    for name, each in model.named_parameters():
+    for name, parameter in model.named_parameters():
         if "lora_B" in name:
-            torch.nn.init.normal_(each, std=0.1)
+            torch.nn.init.normal_(parameter, std=0.1)
     require_packing(model)
     assert examine_head(model)[0]
 
@@ -168,11 +168,11 @@ def through_a_state(model: Any) -> None:
     """A recurrence that keeps nine tenths of its state, also where a sample ends."""
 
     def carry(module: Any, inputs: Any, output: torch.Tensor) -> torch.Tensor:
-        state, found = torch.zeros_like(output[:, 0]), []
+        state, states = torch.zeros_like(output[:, 0]), []
         for token in output.unbind(1):
             state = 0.9 * state + 0.1 * token
-            found.append(state)
-        return output + torch.stack(found, 1)
+            states.append(state)
+        return output + torch.stack(states, 1)
 
     model.model.layers[DEEP].mlp.register_forward_hook(carry)
 

@@ -32,15 +32,15 @@ SPEC = RankSpec(
 def deepspeed(monkeypatch: pytest.MonkeyPatch) -> Any:
     """In DeepSpeed's place. `joined`: what each process group was made with."""
     joined: list[dict[str, Any]] = []
-    made, ops = ModuleType("deepspeed"), ModuleType("deepspeed.ops")
+    module, ops = ModuleType("deepspeed"), ModuleType("deepspeed.ops")
     vars(ops)["__compatible_ops__"] = {}
-    vars(made).update(ops=ops, init_distributed=lambda **given: joined.append(given), joined=joined)
-    monkeypatch.setitem(sys.modules, "deepspeed", made)
+    vars(module).update(ops=ops, init_distributed=lambda **options: joined.append(options), joined=joined)
+    monkeypatch.setitem(sys.modules, "deepspeed", module)
     monkeypatch.setitem(sys.modules, "deepspeed.ops", ops)
     for name in VARIABLES:
         monkeypatch.setenv(name, "before")
         monkeypatch.delenv(name)
-    return made
+    return module
 
 
 @pytest.fixture
@@ -51,9 +51,9 @@ def learner(deepspeed: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     monkeypatch.setattr(torch, "set_num_threads", lambda _: None)
     monkeypatch.setattr(torch, "get_num_threads", lambda: 3)
     state = torch.get_rng_state()
-    made: Any = LearnerRank(SPEC)
-    made.begin("m", LearnerConfig(), SimpleNamespace(needs=frozenset()), 9, 1.0)
-    made.loaded, read_as_data = [], list[Path]()
+    member: Any = LearnerRank(SPEC)
+    member.begin("m", LearnerConfig(), SimpleNamespace(needs=frozenset()), 9, 1.0)
+    member.loaded, read_as_data = [], list[Path]()
 
     @contextmanager
     def as_data(folder: Path) -> Iterator[None]:
@@ -63,15 +63,15 @@ def learner(deepspeed: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
 
     def load(engine: str, folder: Path, tag: str, **how: Any) -> dict[str, Any]:
         assert read_as_data == [folder]
-        made.loaded.append((engine, tag))
+        member.loaded.append((engine, tag))
         return {"step": 7, "rng": torch.Generator().manual_seed(5).get_state()}
 
     monkeypatch.setattr(rank, "as_data", as_data)
     monkeypatch.setattr(rank.zero, "load", load)
     monkeypatch.setattr(rank.layouts, "other_division", lambda folder, layout: None)
     monkeypatch.setattr(rank.layouts, "layout_of", lambda *_: {})
-    made.step = 2
-    yield made
+    member.step = 2
+    yield member
     torch.set_rng_state(state)
 
 
@@ -108,9 +108,11 @@ def test_a_rank_tells_deepspeed_who_it_is_and_how_long_it_waits(
     if set_before is not None:
         monkeypatch.setenv("LOCAL_RANK", set_before)
     LearnerRank(SPEC)
-    said = ("2", "5", "10.0.0.1", "4321", "cpu", set_before or "0", "1")
-    assert tuple(os.environ[name] for name in VARIABLES) == said
-    assert [(each["dist_backend"], each["timeout"]) for each in deepspeed.joined] == [("gloo", timedelta(seconds=90))]
+    values = ("2", "5", "10.0.0.1", "4321", "cpu", set_before or "0", "1")
+    assert tuple(os.environ[name] for name in VARIABLES) == values
+    assert [(options["dist_backend"], options["timeout"]) for options in deepspeed.joined] == [
+        ("gloo", timedelta(seconds=90))
+    ]
     assert deepspeed.ops.__compatible_ops__ == {"deepspeed_shm_comm": False}
 
 
@@ -125,7 +127,7 @@ def test_a_stage_begins_with_draws_and_threads_of_its_own_after_the_one_before_i
     learner.stage.models.destroy = close
     monkeypatch.setattr(torch, "set_num_threads", done.append)
     monkeypatch.setattr(rank.gc, "collect", lambda: done.append("freed"))
-    monkeypatch.setattr(rank, "load_models", lambda *given: SimpleNamespace(given=given, destroy=close))
+    monkeypatch.setattr(rank, "load_models", lambda *args: SimpleNamespace(given=args, destroy=close))
     algorithm: Any = SimpleNamespace(needs=frozenset({"reference"}))
     for threads, reference in ((2, "first"), (None, None)):
         learner.begin("m", LearnerConfig(threads=threads), algorithm, 9, 0.5, reference)
@@ -160,11 +162,11 @@ def test_log_probabilities_are_of_every_token_but_the_first_in_rows_of_bounded_l
     learner: Any, others: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Two rows here; where another rank has four, this one makes two passes more, whose result nobody reads."""
-    monkeypatch.setattr(Stage, "max_over_ranks", lambda _, counts: [max(each, float(others)) for each in counts])
+    monkeypatch.setattr(Stage, "max_over_ranks", lambda _, counts: [max(count, float(others)) for count in counts])
     learner.begin("m", LearnerConfig(tokens_per_row=5, logit_chunk=5), SimpleNamespace(needs=frozenset()), 9, 1.0)
     learner.stage.models.policy_engine = scored = Scored()
-    found = learner.logprobs([[1, 2, 3], [], [4, 5], [6], [7, 8]])
-    assert found == [[-1.0, -1.5], [], [-2.5], [], [-4.0]]
+    result = learner.logprobs([[1, 2, 3], [], [4, 5], [6], [7, 8]])
+    assert result == [[-1.0, -1.5], [], [-2.5], [], [-4.0]]
     assert scored.rows == [[0, 0]] * (others - 2) + [[1, 2, 3, 4, 5], [6, 7, 8]]
     scored.rows.clear()
     assert learner.logprobs([]) == [] and len(scored.rows) == others  # a rank without a share
@@ -202,7 +204,7 @@ def test_a_checkpoint_has_every_engine_and_the_first_rank_says_of_what_layout_it
         ("critic", "0"),
         ("policy", "1"),
     ]
-    (first, second, _) = (given for *_, given in saved)
+    (first, second, _) = (options for *_, options in saved)
     assert first["client_state"]["step"] == 2 and torch.equal(first["client_state"]["rng"], torch.get_rng_state())
     assert first["tag"] != second["tag"] and "client_state" not in second
     assert [(tmp_path / name / "learner" / "layout.json").exists() for name in "01"] == [True, False]

@@ -25,8 +25,8 @@ def flat(*numbers: float) -> torch.Tensor:
 def moments(numbers: list[int]) -> dict[str, torch.Tensor]:
     return {
         "step": torch.tensor(5.0),
-        "exp_avg": flat(*(10 * each for each in numbers)),
-        "exp_avg_sq": flat(*(100 * each for each in numbers)),
+        "exp_avg": flat(*(10 * number for number in numbers)),
+        "exp_avg_sq": flat(*(100 * number for number in numbers)),
     }
 
 
@@ -76,24 +76,24 @@ def _second_of_two_ranks(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_rank_gets_what_it_would_have_saved_and_whole_weights(tmp_path: Path) -> None:
-    made = engine()
-    assert redivide.load(made, save(tmp_path / "state"), ranks=2, zero_stage=3)["step"] == 5
-    given = made.optimizer.given
-    assert [each.tolist() for each in given["single_partition_of_fp32_groups"]] == [[5, 6, 0, 0], [9, 0]]
-    state = given["base_optimizer_state"]["state"]
+    target = engine()
+    assert redivide.load(target, save(tmp_path / "state"), ranks=2, zero_stage=3)["step"] == 5
+    optimizer_state = target.optimizer.given
+    assert [part.tolist() for part in optimizer_state["single_partition_of_fp32_groups"]] == [[5, 6, 0, 0], [9, 0]]
+    state = optimizer_state["base_optimizer_state"]["state"]
     assert state[0]["exp_avg"].tolist() == [50, 60, 0, 0] and state[1]["exp_avg_sq"].tolist() == [900, 0]
-    assert [each["step"].item() for each in state.values()] == [5, 5]
+    assert [entry["step"].item() for entry in state.values()] == [5, 5]
     assert state[0]["step"] is not state[1]["step"]  # AdamW counts in place
-    assert given["base_optimizer_state"]["param_groups"] == ["own"] and given["clip_grad"] == 0.5
-    weights = {name: each.tolist() for each, name in made.param_names.items()}
+    assert optimizer_state["base_optimizer_state"]["param_groups"] == ["own"] and optimizer_state["clip_grad"] == 0.5
+    weights = {name: parameter.tolist() for parameter, name in target.param_names.items()}
     assert weights == {"w": [[1, 2, 3], [4, 5, 6]], "b": [7, 8, 9]}
 
 
 def test_there_are_no_moments_before_the_first_step(tmp_path: Path) -> None:
-    made = engine()
-    redivide.load(made, save(tmp_path / "state", stepped=False), ranks=2, zero_stage=3)
-    assert made.optimizer.given["base_optimizer_state"]["state"] == {}
-    assert made.optimizer.given["single_partition_of_fp32_groups"][0].tolist() == [5, 6, 0, 0]
+    target = engine()
+    redivide.load(target, save(tmp_path / "state", stepped=False), ranks=2, zero_stage=3)
+    assert target.optimizer.given["base_optimizer_state"]["state"] == {}
+    assert target.optimizer.given["single_partition_of_fp32_groups"][0].tolist() == [5, 6, 0, 0]
 
 
 def test_what_cannot_be_right_is_one_line(tmp_path: Path) -> None:

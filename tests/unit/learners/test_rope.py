@@ -12,11 +12,11 @@ from tests.refused import refused
 def test_a_scaled_copy_has_the_positions_of_the_window(source: Path, tmp_path: Path) -> None:
     short = shortened(source, tmp_path / "short", 64)
     copy = copy_scaled(short, 10.0, tmp_path / "copy", 256)
-    found = json.loads((Path(copy) / "config.json").read_text())
-    assert (positions_of(found), found["rope_parameters"]["rope_theta"]) == (256, 100_000)
-    assert copy_scaled(copy, 10.0, tmp_path / "other", 256) == copy and positions_of(found) == 256
+    config = json.loads((Path(copy) / "config.json").read_text())
+    assert (positions_of(config), config["rope_parameters"]["rope_theta"]) == (256, 100_000)
+    assert copy_scaled(copy, 10.0, tmp_path / "other", 256) == copy and positions_of(config) == 256
     again = json.loads((Path(copy_scaled(copy, 10.0, tmp_path / "again", 512)) / "config.json").read_text())
-    assert (positions_of(again), again["rope_parameters"]) == (512, found["rope_parameters"])
+    assert (positions_of(again), again["rope_parameters"]) == (512, config["rope_parameters"])
     longer = copy_scaled(short, 10.0, tmp_path / "longer", 32)  # a shorter window takes nothing away
     assert positions_of(json.loads((Path(longer) / "config.json").read_text())) == 64
 

@@ -29,8 +29,8 @@ def samples() -> list[list[int]]:
 
 @torch.no_grad()
 def learned(policy: PolicyModel) -> torch.Tensor:
-    found, _ = policy(*pack_ids(samples(), "cpu"), 1.0, 256)
-    return torch.cat([part[1:] for part in found.split(64)])
+    logprobs, _ = policy(*pack_ids(samples(), "cpu"), 1.0, 256)
+    return torch.cat([part[1:] for part in logprobs.split(64)])
 
 
 @torch.no_grad()
@@ -107,13 +107,13 @@ def test_every_part_of_a_result_is_rounded(source: str) -> None:
     """Positions are a cosine and a sine."""
     policy = load_policy(source, dtype="float32", attention_key="packed_sdpa")
     rotary = policy.model.model.rotary_emb
-    given = torch.zeros(1, 5, 1), torch.arange(1, 6)[None]  # at 0 every sine is 0, and stays it
-    plain = rotary(*given)
+    inputs = torch.zeros(1, 5, 1), torch.arange(1, 6)[None]  # at 0 every sine is 0, and stays it
+    plain = rotary(*inputs)
     with round_again(policy.model, RoundingUnits(products=2**-8, rest=2**-8)):
-        rounded = rotary(*given)
-    for one, other in zip(rounded, plain, strict=True):
-        assert not torch.equal(one, other)
-        torch.testing.assert_close(one, other, rtol=2**-8, atol=0)
+        rounded = rotary(*inputs)
+    for part, other in zip(rounded, plain, strict=True):
+        assert not torch.equal(part, other)
+        torch.testing.assert_close(part, other, rtol=2**-8, atol=0)
 
 
 def test_in_float32_each_tensor_that_stays_stale_is_seen(source: str) -> None:
@@ -128,8 +128,8 @@ def test_in_float32_each_tensor_that_stays_stale_is_seen(source: str) -> None:
             limit = allowed_gap(gap(ours, learned(policy)))
         missed = []
         for at in looked:
-            kept = items[at].tensor.clone()
+            backup = items[at].tensor.clone()
             items[at].tensor.copy_(originals[at])
             missed += [items[at].names[0]] * (gap(ours, learned(policy)) <= limit)
-            items[at].tensor.copy_(kept)
+            items[at].tensor.copy_(backup)
     assert missed == []

@@ -69,7 +69,7 @@ def test_the_vocabulary_covers_every_id(folder, tokenizer) -> None:
     assert not model.config.tie_word_embeddings
     assert model.config.max_position_embeddings == 256
     recipe = RecipeConfig(model=ModelConfig(scratch=SHAPE))
-    assert parameters(recipe) == parameters_in(folder, "model") == sum(each.numel() for each in model.parameters())
+    assert parameters(recipe) == parameters_in(folder, "model") == sum(tensor.numel() for tensor in model.parameters())
 
 
 def test_the_end_of_a_message_ends_generation_and_chat_marks_are_not_text(folder, tokenizer) -> None:

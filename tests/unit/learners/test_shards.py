@@ -19,7 +19,7 @@ def division(zero_stage: int, ranks: int) -> Division:
 
 
 def floats(*numbers: list[int]) -> list[torch.Tensor]:
-    return [torch.tensor(each, dtype=torch.float32) for each in numbers]
+    return [torch.tensor(part, dtype=torch.float32) for part in numbers]
 
 
 # Twelve numbers by hand. Stages 1 and 2 pad the group to a multiple of the ranks (DeepSpeed: of twice as many), stage 3
@@ -41,10 +41,10 @@ def test_numbers_of_one_division_become_those_of_another(before: tuple[int, int]
     old, new = division(*before), division(*after)
     parts, places = [[part] for part in floats(*DIVIDED[before])], old.places()
     for rank, expected in enumerate(floats(*DIVIDED[after])):
-        found = cut(
+        result = cut(
             lambda name: join(parts, places[name], old), new, rank=rank, group=0, size=len(DIVIDED[after][rank])
         )
-        assert torch.equal(found, expected)
+        assert torch.equal(result, expected)
 
 
 @pytest.mark.parametrize("lean", [False, True])
@@ -52,9 +52,9 @@ def test_zeros_at_the_end_may_be_saved_or_not(lean: bool) -> None:
     """DeepSpeed saves the master weights without them and the moments with them."""
     zeros = [0] * (not lean)
     parts = floats([1, 2, 3, 4, 5], [6, 7, 8, 9, 10], [11, 12, *(3 * zeros)], 5 * zeros)
-    each = division(2, 4)
-    for name, place in each.places().items():
-        assert torch.equal(join([[part] for part in parts], place, each), WHOLE[name])
+    layout = division(2, 4)
+    for name, place in layout.places().items():
+        assert torch.equal(join([[part] for part in parts], place, layout), WHOLE[name])
 
 
 def test_each_group_has_its_own_parts_and_its_own_zeros() -> None:
@@ -65,8 +65,8 @@ def test_each_group_has_its_own_parts_and_its_own_zeros() -> None:
     places = old.places()
     assert [join(parts, places[name], old).tolist() for name in "abc"] == [[1, 2, 3], [4], [5, 6]]
     new = Division(groups=groups, ranks=2, zero_stage=3)
-    found = [cut(lambda name: join(parts, places[name], old), new, rank=1, group=g, size=2).tolist() for g in (0, 1)]
-    assert found == [[3, 0], [0, 6]]
+    results = [cut(lambda name: join(parts, places[name], old), new, rank=1, group=g, size=2).tolist() for g in (0, 1)]
+    assert results == [[3, 0], [0, 6]]
 
 
 def test_sub_groups_of_zero_3_need_not_be_those_of_before() -> None:
@@ -77,19 +77,19 @@ def test_sub_groups_of_zero_3_need_not_be_those_of_before() -> None:
 
 
 def test_a_rank_asks_only_for_what_it_holds() -> None:
-    asked: list[str] = []
+    names: list[str] = []
 
     def whole(name: str) -> torch.Tensor:
-        asked.append(name)
+        names.append(name)
         return WHOLE[name]
 
     assert cut(whole, division(2, 4), rank=3, group=0, size=3).tolist() == [10, 11, 12]
-    assert asked == ["b", "c"]
+    assert names == ["b", "c"]
 
 
 def test_parts_that_are_too_short_are_an_error() -> None:
     old = division(2, 2)
     with pytest.raises(ValueError, match="1 of 2"):
-        join([[each] for each in floats([1, 2, 3, 4, 5, 6], [7, 8, 9, 10, 11])], old.places()["c"], old)
+        join([[part] for part in floats([1, 2, 3, 4, 5, 6], [7, 8, 9, 10, 11])], old.places()["c"], old)
     with pytest.raises(ValueError, match="5 numbers on a rank, 6 are needed"):
         cut(WHOLE.__getitem__, old, rank=0, group=0, size=5)

@@ -54,20 +54,20 @@ def stage_of(world_size: int) -> Any:
 
 
 def test_numbers_of_several_ranks_are_reduced_and_those_of_one_stay_at_home(monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: list[object] = []
+    ops: list[object] = []
 
     def all_reduce(tensor: torch.Tensor, op: object) -> None:
         """Another rank has the same numbers less one."""
-        asked.append(op)
+        ops.append(op)
         tensor.copy_(2 * tensor - 1 if op == torch.distributed.ReduceOp.SUM else tensor)
 
     monkeypatch.setattr(torch.distributed, "all_reduce", all_reduce)
     exact = 2.0**53 - 2  # not in float32
     assert stage_of(1).sum_over_ranks([1.0, 3.0]) == stage_of(1).max_over_ranks([1.0, 3.0]) == [1.0, 3.0]
-    assert not asked
+    assert not ops
     assert stage_of(2).sum_over_ranks([1.0, 3.0]) == [1.0, 5.0]
     assert stage_of(2).max_over_ranks([1.0, exact]) == [1.0, exact]
-    assert asked == [torch.distributed.ReduceOp.SUM, torch.distributed.ReduceOp.MAX]
+    assert ops == [torch.distributed.ReduceOp.SUM, torch.distributed.ReduceOp.MAX]
 
 
 class Module:
@@ -124,9 +124,9 @@ def loading(**learner: Any) -> Loading:
 def test_under_zero_3_the_parts_of_a_model_lie_where_its_own_key_says(
     learner: dict[str, Any], policy_away: bool, reference_away: bool
 ) -> None:
-    given = loading(zero_stage=3, **learner)
+    loader = loading(zero_stage=3, **learner)
     for frozen, away in ((False, policy_away), (True, reference_away)):
-        config: Any = given.policy("p", frozen=frozen)
+        config: Any = loader.policy("p", frozen=frozen)
         assert ("offload_param" in config.options["zero_3"]["zero_optimization"]) == away
     assert loading(zero_stage=2).policy("p").options["zero_3"] is None  # type: ignore[attr-defined]
 
@@ -151,12 +151,12 @@ def test_a_partitioned_reference_is_an_engine_that_stays() -> None:
 
 
 def test_a_stage_has_the_models_that_its_algorithm_needs_each_with_its_own_rate() -> None:
-    given = loading(lr=1e-6, critic_lr=1e-5)
-    plain = stage.load_models("run", given, frozenset(), "first")
+    loader = loading(lr=1e-6, critic_lr=1e-5)
+    plain = stage.load_models("run", loader, frozenset(), "first")
     assert plain.critic_engine is plain.reference is None
     plain.destroy()
     assert plain.policy_engine.closed
-    all_of_them = stage.load_models("run", given, frozenset({VALUES, REFERENCE}), "first")
+    all_of_them = stage.load_models("run", loader, frozenset({VALUES, REFERENCE}), "first")
     assert all_of_them.reference is not None and all_of_them.critic_engine is not None
     with all_of_them.reference.ready() as reference:
         assert reference.path == "first"

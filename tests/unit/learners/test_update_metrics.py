@@ -85,8 +85,8 @@ class Engine:
 
     def __call__(self, token_ids: torch.Tensor, position_ids: torch.Tensor, cu_seqlens: torch.Tensor, *given: Any):
         needed = given[0] if self._is_critic else given[2]
-        found = torch.where(needed, self.table[token_ids], 0.0)
-        return found if self._is_critic else (found, torch.where(needed, token_ids / 10, 0.0))
+        numbers = torch.where(needed, self.table[token_ids], 0.0)
+        return numbers if self._is_critic else (numbers, torch.where(needed, token_ids / 10, 0.0))
 
     def backward(self, loss: torch.Tensor, scale_wrt_gas: bool) -> None:
         loss.backward()
@@ -157,9 +157,13 @@ def kinds(metrics: dict[str, Metric]) -> dict[type, set[str]]:
 @pytest.mark.parametrize(("ranks", "tokens_per_row"), LAYOUTS)
 def test_the_metrics_by_hand(ranks: int, tokens_per_row: int) -> None:
     report = merge_reports(reports(ranks, tokens_per_row))
-    found = values(report.metrics)
+    metrics = values(report.metrics)
     # advantages are returns less values: 0.5, 1, -0.25, 1, 0; bounds 0.8 and 1.2 take hold of tokens 3 and 4
-    assert report.applied and found["learner/steps"] == 1 and found["learner/skipped"] == found["critic/skipped"] == 0
+    assert (
+        report.applied
+        and metrics["learner/steps"] == 1
+        and metrics["learner/skipped"] == metrics["critic/skipped"] == 0
+    )
     expected = {
         "clip/high": 1 / 5,
         "clip/low": 1 / 5,
@@ -184,19 +188,19 @@ def test_the_metrics_by_hand(ranks: int, tokens_per_row: int) -> None:
         "learner/grad_norm": math.hypot((0.1 * 0.5 - 0.5) / 5, 0.1 * 0.5 / 5, 1.05 / 5),  # 3 is clipped, its KL is not
         "critic/grad_norm": math.hypot(0.5, 1.0, 0.25, 1.0) / 5,
     }
-    assert {name: found[name] for name in expected} == pytest.approx(expected, rel=1e-5)
-    assert found["loss/total"] == pytest.approx(expected["loss/policy"] + expected["loss/kl"], rel=1e-5)
+    assert {name: metrics[name] for name in expected} == pytest.approx(expected, rel=1e-5)
+    assert metrics["loss/total"] == pytest.approx(expected["loss/policy"] + expected["loss/kl"], rel=1e-5)
     num_rows = 1 if tokens_per_row == 1000 else 3
     padding = math.ceil(num_rows / ranks) * ranks - num_rows
-    assert (found["learner/rows"], found["learner/padding_rows"]) == (num_rows + padding, padding)
-    assert found["learner/tokens"] == 9 + 2 * padding
-    assert found["learner/tokens_shared"] == (2 if num_rows == 1 else 0)  # samples of a row begin alike
-    assert found["tokens/useful_share"] == pytest.approx(5 / (9 + 2 * padding))
+    assert (metrics["learner/rows"], metrics["learner/padding_rows"]) == (num_rows + padding, padding)
+    assert metrics["learner/tokens"] == 9 + 2 * padding
+    assert metrics["learner/tokens_shared"] == (2 if num_rows == 1 else 0)  # samples of a row begin alike
+    assert metrics["tokens/useful_share"] == pytest.approx(5 / (9 + 2 * padding))
     by_kind = kinds(report.metrics)
     assert all(name in by_kind[Sum] for name in expected if name.startswith("loss/"))
     shares = {name for name in expected if name.split("/")[0] in ("clip", "ratio", "kl", "entropy", "mismatch")}
     assert shares - {"mismatch/max"} <= by_kind[Mean]
-    assert {name for name in found if name.startswith(("time/", "memory/"))} <= by_kind[Max]
+    assert {name for name in metrics if name.startswith(("time/", "memory/"))} <= by_kind[Max]
 
 
 @pytest.mark.parametrize(("ranks", "tokens_per_row"), LAYOUTS)
@@ -205,7 +209,7 @@ def test_speed_memory_and_phases_of_the_ranks_become_those_of_all(
 ) -> None:
     monkeypatch.setattr(update, "matmul_peak", lambda device, dtype: 1e9)
     of_ranks = reports(ranks, tokens_per_row, minibatches=2, epochs=2)
-    found = values(merge_reports(of_ranks).metrics)
+    metrics = values(merge_reports(of_ranks).metrics)
     shards = make_shards(SAMPLES, tokens_per_row, VERSION, ranks, minibatches=2)
     rates = []
     for rank, report in enumerate(of_ranks):
@@ -215,25 +219,25 @@ def test_speed_memory_and_phases_of_the_ranks_become_those_of_all(
         assert own["learner/flops_per_s"] == pytest.approx(flops / training_s)
         rates.append(flops / training_s)
         assert own["learner/tokens_per_s"] == pytest.approx(own["learner/tokens"] / report.seconds)
-    assert found["learner/flops_per_s"] == pytest.approx(sum(rates))
-    assert found["learner/mfu"] == pytest.approx(sum(rates) / ranks / 1e9)
-    assert found["learner/tokens_per_s"] == pytest.approx(
+    assert metrics["learner/flops_per_s"] == pytest.approx(sum(rates))
+    assert metrics["learner/mfu"] == pytest.approx(sum(rates) / ranks / 1e9)
+    assert metrics["learner/tokens_per_s"] == pytest.approx(
         sum(values(report.metrics)["learner/tokens_per_s"] for report in of_ranks)
     )
     phases = ("align", "reference", "values", "credit", "forward_backward", "optimizer")
     for phase in (*phases, "critic_forward_backward", "critic_optimizer"):
-        each = [values(report.metrics)[f"time/learner_{phase}"] for report in of_ranks]
-        assert 0 < max(each) == found[f"time/learner_{phase}"]
+        seconds = [values(report.metrics)[f"time/learner_{phase}"] for report in of_ranks]
+        assert 0 < max(seconds) == metrics[f"time/learner_{phase}"]
     for report in of_ranks:
         spent = [metric.value for name, metric in report.metrics.items() if name.startswith("time/")]
         assert sum(spent) <= report.seconds
     # the kernel's own account of the peak, which nothing frees
-    assert found["memory/learner_rss_peak_mb"] >= psutil.Process().memory_info().rss / 2**20 * 0.9
+    assert metrics["memory/learner_rss_peak_mb"] >= psutil.Process().memory_info().rss / 2**20 * 0.9
 
 
 def test_a_cpu_has_a_rate_and_no_share_of_a_peak() -> None:
-    found = values(merge_reports(reports(1, 1000)).metrics)
-    assert found["learner/flops_per_s"] > 0 and "learner/mfu" not in found
+    metrics = values(merge_reports(reports(1, 1000)).metrics)
+    assert metrics["learner/flops_per_s"] > 0 and "learner/mfu" not in metrics
 
 
 def test_a_card_says_how_much_of_it_was_taken_and_used(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -248,10 +252,10 @@ def test_a_card_says_how_much_of_it_was_taken_and_used(monkeypatch: pytest.Monke
         update, "matmul_peak", lambda device, dtype: 100.0 if (device, dtype) == (cuda, "bfloat16") else 0
     )
     monkeypatch.setattr(update, "row_flops", lambda policy, row: 40.0)
-    found = values(update.work_metrics(stage, shard.rows, phases, 4.0))
-    assert (found["memory/learner_gpu_peak_mb"], found["learner/flops_per_s"]) == (3.0, 3 * 40 / 2)
-    assert (found["learner/mfu"], found["learner/tokens_per_s"]) == (0.6, 9 / 4)
-    assert found["time/learner_credit"] == 9.0 and "learner/tokens_shared" not in found
+    metrics = values(update.work_metrics(stage, shard.rows, phases, 4.0))
+    assert (metrics["memory/learner_gpu_peak_mb"], metrics["learner/flops_per_s"]) == (3.0, 3 * 40 / 2)
+    assert (metrics["learner/mfu"], metrics["learner/tokens_per_s"]) == (0.6, 9 / 4)
+    assert metrics["time/learner_credit"] == 9.0 and "learner/tokens_shared" not in metrics
     phases.seconds = {"credit": 9.0}
     assert "learner/flops_per_s" not in values(update.work_metrics(stage, shard.rows, phases, 4.0))  # no step was made
 
@@ -261,16 +265,16 @@ def test_a_skipped_step_says_so_and_shows_no_part_of_its_numbers(ranks: int, tok
     """The engine's log-probability of one token is no number: of two ranks, one had nothing but sound rows."""
     of_ranks = reports(ranks, tokens_per_row, [SAMPLES[0], BROKEN, SAMPLES[2]])
     report = merge_reports(of_ranks)
-    found = values(report.metrics)
+    metrics = values(report.metrics)
     assert not report.applied
-    assert (found["learner/steps"], found["learner/skipped"], found["critic/skipped"]) == (1, 1, 0)
-    for name in found:
+    assert (metrics["learner/steps"], metrics["learner/skipped"], metrics["critic/skipped"]) == (1, 1, 0)
+    for name in metrics:
         assert not name.startswith(("clip/", "ratio/", "kl/", "mismatch/", "entropy/")), name
         assert name not in ("loss/policy", "loss/total", "loss/kl", "learner/grad_norm"), name
-    assert found["value/explained_variance"] == pytest.approx(1 - 0.26 / 0.56)  # the critic's rows were sound
-    assert found["loss/value"] == pytest.approx(0.5 * 2.3125 / 5)
-    assert found["learner/not_finite"] == 0
-    assert all(math.isfinite(value) for value in found.values())
+    assert metrics["value/explained_variance"] == pytest.approx(1 - 0.26 / 0.56)  # the critic's rows were sound
+    assert metrics["loss/value"] == pytest.approx(0.5 * 2.3125 / 5)
+    assert metrics["learner/not_finite"] == 0
+    assert all(math.isfinite(value) for value in metrics.values())
 
 
 @pytest.mark.parametrize(("ranks", "tokens_per_row"), LAYOUTS)
@@ -288,10 +292,10 @@ def test_a_pass_with_a_number_missing_on_one_rank_is_not_shown_as_the_others_mea
 @pytest.mark.parametrize(("ranks", "tokens_per_row"), LAYOUTS)
 def test_the_steps_that_were_taken_are_shown_without_the_one_that_was_not(ranks: int, tokens_per_row: int) -> None:
     report = merge_reports(reports(ranks, tokens_per_row, [SAMPLES[0], BROKEN], minibatches=2, epochs=2))
-    found = values(report.metrics)
-    assert report.applied and (found["learner/steps"], found["learner/skipped"]) == (4, 2)
-    assert found["ratio/mean"] == pytest.approx((1.0 + 1.5) / 2) and found["clip/high"] == 0.5
-    assert found["loss/policy"] == pytest.approx(-(0.5 + 1.2) / 2)
+    metrics = values(report.metrics)
+    assert report.applied and (metrics["learner/steps"], metrics["learner/skipped"]) == (4, 2)
+    assert metrics["ratio/mean"] == pytest.approx((1.0 + 1.5) / 2) and metrics["clip/high"] == 0.5
+    assert metrics["loss/policy"] == pytest.approx(-(0.5 + 1.2) / 2)
 
 
 def test_a_minibatch_without_weight_takes_no_step_and_the_next_one_does() -> None:

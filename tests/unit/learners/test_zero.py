@@ -68,8 +68,8 @@ def test_no_bucket_is_larger_than_a_card_has_room_for() -> None:
     ("device", "stage", "overlap"), [("cuda", 1, False), ("cuda", 2, True), ("cuda", 3, True), ("cpu", 2, False)]
 )
 def test_communication_overlaps_on_gpus_from_the_stage_on_that_takes_it(device: str, stage: int, overlap: bool) -> None:
-    asked = config(LearnerConfig(zero_stage=stage), device)["zero_optimization"]
-    assert (asked["stage"], asked["overlap_comm"]) == (stage, overlap)
+    settings = config(LearnerConfig(zero_stage=stage), device)["zero_optimization"]
+    assert (settings["stage"], settings["overlap_comm"]) == (stage, overlap)
 
 
 def test_ranks_add_gradients_up_in_the_format_that_is_asked_for_and_rows_make_one_step() -> None:
@@ -95,39 +95,39 @@ class Headed(torch.nn.Module):
 def test_a_model_and_its_own_optimizer_become_an_engine(
     stage: int, linear_head: bool, registered: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    given: dict[str, Any] = {}
+    arguments: dict[str, Any] = {}
     external: list[Any] = []
 
     def initialize(**options: Any) -> tuple[Any, None, None, None]:
-        given.update(options)
+        arguments.update(options)
         return SimpleNamespace(eval=lambda: "evaluated"), None, None, None
 
     deepspeed = ModuleType("deepspeed")
     vars(deepspeed).update(
-        initialize=initialize, zero=SimpleNamespace(register_external_parameter=lambda *each: external.append(each))
+        initialize=initialize, zero=SimpleNamespace(register_external_parameter=lambda *args: external.append(args))
     )
     monkeypatch.setitem(sys.modules, "deepspeed", deepspeed)
     model: Any = Headed(linear_head)
     learner = LearnerConfig(zero_stage=stage, weight_decay=0.1, betas=(0.8, 0.9))  # type: ignore[arg-type]
     make_engine(model, learner, DEVICES["cpu"], dtype="float32", lr=0.25)
-    assert [(owner, id(each)) for owner, each in external] == [
-        (model, id(each)) for each in list(model.head.parameters())[:registered]
+    assert [(owner, id(parameter)) for owner, parameter in external] == [
+        (model, id(parameter)) for parameter in list(model.head.parameters())[:registered]
     ]
-    optimizer = given["optimizer"]
+    optimizer = arguments["optimizer"]
     assert {(group["lr"], group["betas"]) for group in optimizer.param_groups} == {(0.25, (0.8, 0.9))}
     assert [group["weight_decay"] for group in optimizer.param_groups] == [0.1, 0.0]
     # 2 x 3 + 3 of the body, 3 x 4 + 4 of the head: an even number is wanted
-    assert given["model"] is model and given["config"]["zero_optimization"]["reduce_bucket_size"] == 26
+    assert arguments["model"] is model and arguments["config"]["zero_optimization"]["reduce_bucket_size"] == 26
     external.clear()
     assert frozen(model, learner, dtype="bfloat16") == "evaluated"
-    assert len(external) == 2 and given["config"]["bf16"] == {"enabled": True}
+    assert len(external) == 2 and arguments["config"]["bf16"] == {"enabled": True}
 
 
 def test_the_optimizers_steps_are_adamws(monkeypatch: pytest.MonkeyPatch) -> None:
     """Loshchilov and Hutter 2019, algorithm 2, with veRL's betas and decay: by hand, and torch's own AdamW."""
-    given: dict[str, Any] = {}
+    arguments: dict[str, Any] = {}
     deepspeed = ModuleType("deepspeed")
-    vars(deepspeed).update(initialize=lambda **options: (given.update(options), None, None, None))
+    vars(deepspeed).update(initialize=lambda **options: (arguments.update(options), None, None, None))
     monkeypatch.setitem(sys.modules, "deepspeed", deepspeed)
     model, lr, (fast, slow), decay = torch.nn.Linear(2, 1), 0.1, (0.9, 0.999), 0.01
     whole: Any = model
@@ -140,7 +140,7 @@ def test_the_optimizers_steps_are_adamws(monkeypatch: pytest.MonkeyPatch) -> Non
     for step, slope in enumerate((2.0, -1.0, 0.5), start=1):
         model.weight.grad, model.bias.grad = torch.full((1, 2), slope), torch.full((1,), slope)
         plain.grad = torch.full((1, 2), slope)
-        given["optimizer"].step()
+        arguments["optimizer"].step()
         torchs.step()
         first, second = fast * first + (1 - fast) * slope, slow * second + (1 - slow) * slope**2
         moved = lr * (first / (1 - fast**step)) / ((second / (1 - slow**step)) ** 0.5 + 1e-8)

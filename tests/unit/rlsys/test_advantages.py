@@ -145,8 +145,8 @@ def test_normalized_advantages_have_mean_zero_and_deviation_one_over_the_mask() 
     advantages, mask = torch.tensor([1.0, NAN, 3.0, 5.0, 7.0]), torch.tensor([1, 0, 1, 1, 1])
     result = standardize(advantages, mask, mean=4.0, std=math.sqrt(5.0))
     close(result, [-3 / math.sqrt(5), 0, -1 / math.sqrt(5), 1 / math.sqrt(5), 3 / math.sqrt(5)], 1e-6)
-    kept = result[mask.bool()]
-    assert float(kept.mean()) == pytest.approx(0, abs=1e-7) and float(kept.std(correction=0)) == pytest.approx(1)
+    values = result[mask.bool()]
+    assert float(values.mean()) == pytest.approx(0, abs=1e-7) and float(values.std(correction=0)) == pytest.approx(1)
 
 
 def test_equal_advantages_are_normalized_to_zero_and_not_to_their_rounding() -> None:

@@ -81,47 +81,52 @@ groups_of_turns = st.lists(st.lists(turns, min_size=1, max_size=3), min_size=1, 
 
 
 def episode(sibling: int, shape: list[tuple[bool, int, list[int]]]) -> Trajectory:
-    said, seen, number = [], [], sibling * 1000
+    spoken, seen, number = [], [], sibling * 1000
     for rewritten, added, versions in shape:
         new = list(range(number + 1, number + 1 + added + (rewritten or not seen)))
         sampled = list(range(number + 500, number + 500 + len(versions)))
         context = new if rewritten or not seen else [*seen, *new]
-        said.append(turn(context, sampled, version=sorted(versions)))
+        spoken.append(turn(context, sampled, version=sorted(versions)))
         seen, number = [*context, *sampled], number + 20
     num_sampled = sum(len(versions) for _, _, versions in shape)
     stream = TokenStream(name="s", values=tuple(0.1 * at for at in range(num_sampled)), discount=0.9)
-    return trajectory(*said, sibling=sibling, reward=Reward(value=sibling / 2, parts={}, streams=(stream,)))
+    return trajectory(*spoken, sibling=sibling, reward=Reward(value=sibling / 2, parts={}, streams=(stream,)))
 
 
 def samples_in(found: list[Group], max_token_lag: int | None) -> list[list[list[Sample]]]:
-    given: dict[str, Any] = {"version": VERSION, "max_token_lag": max_token_lag}
+    options: dict[str, Any] = {"version": VERSION, "max_token_lag": max_token_lag}
     return [
         [
-            [kept for each in sample_trajectory(one, ADVANTAGE) if (kept := mask_stale(each, **given)) is not None]
-            for one in group.trajectories
+            [
+                rest
+                for piece in sample_trajectory(sibling, ADVANTAGE)
+                if (rest := mask_stale(piece, **options)) is not None
+            ]
+            for sibling in group.trajectories
         ]
         for group in found
     ]
 
 
 def refs_to(found: list[GroupRef], max_token_lag: int | None) -> list[list[list[SampleRef]]]:
-    given: dict[str, Any] = {"advantage": ADVANTAGE, "version": VERSION, "max_token_lag": max_token_lag}
+    options: dict[str, Any] = {"advantage": ADVANTAGE, "version": VERSION, "max_token_lag": max_token_lag}
     return [
-        [sample_refs(one, group_id=group.ticket.sequence, **given)[0] for one in group.summaries] for group in found
+        [sample_refs(summary, group_id=group.ticket.sequence, **options)[0] for summary in group.summaries]
+        for group in found
     ]
 
 
 def plan_of(refs: list[SampleRef], groups: list[GroupRef], tokens_per_row: int, **how: Any) -> BatchPlan:
-    sources = {each.ticket.sequence: each.source for each in groups}
+    sources = {ref.ticket.sequence: ref.source for ref in groups}
     discounts = groups[0].summaries[0].reward.discounts  # type: ignore[union-attr]
     return plan_batch(refs, sources, tokens_per_row, VERSION, discounts=discounts, **how)
 
 
 def same(ours: Batch, theirs: Batch) -> None:
     assert replace(ours, rows=()) == replace(theirs, rows=())
-    for one, other in zip(ours.rows, theirs.rows, strict=True):
-        for field in fields(one):
-            a, b = getattr(one, field.name), getattr(other, field.name)
+    for row, other in zip(ours.rows, theirs.rows, strict=True):
+        for field in fields(row):
+            a, b = getattr(row, field.name), getattr(other, field.name)
             assert torch.equal(a, b) and a.dtype == b.dtype if isinstance(a, torch.Tensor) else a == b
 
 
@@ -142,15 +147,15 @@ def test_rows_are_those_that_the_samples_would_have_made(
     ranks: int,
     in_order: bool,
 ) -> None:
-    found = [
+    groups = [
         group(ticket(sequence), *(episode(sibling, shape) for sibling, shape in enumerate(siblings)))
         for sequence, siblings in enumerate(shapes)
     ]
-    known = [refer_to(each) for each in found]
-    samples = weigh(samples_in(found, max_lag), "sequence_mean")
+    known = [refer_to(entry) for entry in groups]
+    samples = weigh(samples_in(groups, max_lag), "sequence_mean")
     refs = weigh(refs_to(known, max_lag), "sequence_mean")
-    told = [(each.num_tokens, each.num_loss_tokens, each.weight, each.share) for each in samples]
-    assert [(each.num_tokens, each.num_loss_tokens, each.weight, each.share) for each in refs] == told
+    expected = [(item.num_tokens, item.num_loss_tokens, item.weight, item.share) for item in samples]
+    assert [(ref.num_tokens, ref.num_loss_tokens, ref.weight, ref.share) for ref in refs] == expected
     if not samples:
         return
     whole = make_batch(samples, row, VERSION, minibatches=minibatches, in_order=in_order)
@@ -160,7 +165,7 @@ def test_rows_are_those_that_the_samples_would_have_made(
     shards = made.make_shards(samples, row, VERSION, ranks, minibatches=minibatches, in_order=in_order)
     for part, rows in zip(shard_plan(plan, ranks), shards, strict=True):
         same(build_batch(part, part.sources), rows)
-        assert part.sources.keys() == {ref.group_id for each in part.micro_batches for ref in each.samples}
+        assert part.sources.keys() == {ref.group_id for batch in part.micro_batches for ref in batch.samples}
 
 
 def test_tokens_that_were_not_planned_are_refused() -> None:

@@ -221,15 +221,15 @@ def test_groups_that_were_lost_run_again_and_the_others_wait_for_them() -> None:
             await buffer.finish(refer_to(group(ticket(sequence, start_version=0))), signal=sequence != 0)
         assert await buffer.admit() is None
         first = await buffer.take(0)
-        assert [each.ticket.sequence for each in first] == [0, 1, 2]  # the first had given its place away
+        assert [ref.ticket.sequence for ref in first] == [0, 1, 2]  # the first had given its place away
         again = await buffer.give_back(first, {2})
-        assert [(each.sequence, each.attempt) for each in again] == [(2, 1)]
-        assert [each.sequence for each in buffer.open_tickets] == [1, 2]
-        assert [each.ticket.sequence for each in buffer.dull] == [0]
+        assert [(item.sequence, item.attempt) for item in again] == [(2, 1)]
+        assert [item.sequence for item in buffer.open_tickets] == [1, 2]
+        assert [ref.ticket.sequence for ref in buffer.dull] == [0]
         taking = asyncio.ensure_future(buffer.take(0))
         await asyncio.sleep(0)
         assert not taking.done()
         await buffer.finish(refer_to(group(again[0])), signal=False)  # too late to give its place away
-        assert [(each.ticket.sequence, each.ticket.attempt) for each in await taking] == [(0, 0), (1, 0), (2, 1)]
+        assert [(ref.ticket.sequence, ref.ticket.attempt) for ref in await taking] == [(0, 0), (1, 0), (2, 1)]
 
     asyncio.run(scenario())

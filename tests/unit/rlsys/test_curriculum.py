@@ -55,7 +55,7 @@ def test_in_a_level_every_task_comes_once_per_epoch() -> None:
     drawn = [curriculum.draw(sequence) for sequence in range(2 * len(TASKS))]
     for level in ("1", "10"):
         size = sum(level_of(task) == level for task in TASKS)
-        first = [each.task.task_id for each in drawn if each.level == level][:size]
+        first = [draw.task.task_id for draw in drawn if draw.level == level][:size]
         assert len(set(first)) == size
 
 
@@ -74,8 +74,8 @@ def test_difficulty_follows_the_signal_down_to_the_floor() -> None:
 
 
 def test_a_task_without_signal_rests_twice_as_long_each_time_and_comes_back() -> None:
-    one = [Task(task_id="dull", question="?"), Task(task_id="keen", question="?")]
-    curriculum = make_curriculum(CurriculumConfig(name="difficulty", max_rest=4), one, lambda _: "all", seed=0)
+    tasks = [Task(task_id="dull", question="?"), Task(task_id="keen", question="?")]
+    curriculum = make_curriculum(CurriculumConfig(name="difficulty", max_rest=4), tasks, lambda _: "all", seed=0)
     draws: list[int] = []
     for sequence in range(60):
         drawn = curriculum.draw(sequence)
@@ -147,7 +147,7 @@ def test_a_state_that_counted_rests_in_epochs_is_read() -> None:
     again = made(state, name="difficulty")
     draws = [again.draw(sequence) for sequence in range(5, 200)]
     drawn = state["levels"]["1"]["cursor"]
-    easy = [each.task.task_id for each in draws if each.level == "1"]
+    easy = [draw.task.task_id for draw in draws if draw.level == "1"]
     assert TASKS[0].task_id == "10" and TASKS[0].task_id not in easy[: 16 - drawn] and TASKS[0].task_id in easy
 
 

@@ -141,15 +141,15 @@ def test_calls_that_a_model_said_apart_are_apart_where_it_goes_on_and_in_the_tex
 @given(st.lists(st.tuples(st.integers(-1, 12), st.text("abc", min_size=1, max_size=3), st.text("xyz", max_size=3))))
 def test_each_sampled_token_is_trained_once_behind_all_that_it_saw(steps: list[tuple[int, str, str]]) -> None:
     dialogue, lines = Dialogue(), dict[int, str]()
-    for number, (place, said, heard) in enumerate(steps):
+    for number, (place, reply, heard) in enumerate(steps):
         after = None if place < 0 or not number else place % number
         heard = heard or "?"
-        lines[number] = (lines[after] if after is not None else "") + heard + said
-        say(dialogue, said, after=after, heard=[user(heard)])
+        lines[number] = (lines[after] if after is not None else "") + heard + reply
+        say(dialogue, reply, after=after, heard=[user(heard)])
         assert "".join(map(chr, dialogue.seen(number).tolist())) == lines[number]
         assert "".join(message.content for message in dialogue.conversation(number)) == lines[number]
     samples = samples_of(dialogue)
-    assert sum(mask.count("x") for _, mask in samples) == sum(len(said) for _, said, _ in steps)
+    assert sum(mask.count("x") for _, mask in samples) == sum(len(reply) for _, reply, _ in steps)
     assert {text for text, _ in samples} <= set(lines.values())
     ends = {text[: mask.rindex("x") + 1] for text, mask in samples}
     assert ends == {text for text, _ in samples}  # what follows the last sampled token is in none

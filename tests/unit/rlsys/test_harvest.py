@@ -83,7 +83,7 @@ def sampled_by(sequence: int, *siblings: tuple[float | None, tuple[int, ...]]) -
 
 
 def rows_of(harvest: Harvest, groups: list[GroupRef], tokens_per_row: int, version: int, **how: Any) -> Batch:
-    sources = {each.ticket.sequence: each.source for each in groups}
+    sources = {ref.ticket.sequence: ref.source for ref in groups}
     plan = plan_batch(harvest.samples, sources, tokens_per_row, version, **how)
     return build_batch(plan, sources)
 
@@ -99,8 +99,8 @@ def test_failed_siblings_and_groups_without_signal_are_left_out_of_weights_and_s
     assert harvest.outcomes == {0: "trained", 1: "filtered", 2: "failed", 3: "trained"}
     assert [harvest.metrics[f"groups/{name}"].value for name in ("trained", "filtered", "failed")] == [2, 1, 1]
     assert harvest.means == {0: 0.5, 1: 0.5, 3: 2.0}
-    found = [(ref.advantage, ref.weight, ref.share, ref.num_loss_tokens) for ref in harvest.samples]
-    assert found == [
+    shares = [(ref.advantage, ref.weight, ref.share, ref.num_loss_tokens) for ref in harvest.samples]
+    assert shares == [
         (0.5, 1 / 4, 3 / 4, 3),
         (-0.5, 1 / 4, 1 / 4, 1),
         (-2.0, 1 / 8, 2 / 8, 2),
@@ -122,8 +122,8 @@ def test_a_reward_that_is_not_a_number_trains_nothing_and_moves_no_sibling(name:
     algorithm = make_algorithm(choose("algorithm", ALGORITHMS, name).schema())
 
     def samples(*rewards: float) -> list[tuple[float, float]]:
-        made = harvest_groups([group(0, list(rewards), [2] * len(rewards))], algorithm, longest=100).samples
-        return [(ref.advantage, ref.weight * ref.share) for ref in made]
+        refs = harvest_groups([group(0, list(rewards), [2] * len(rewards))], algorithm, longest=100).samples
+        return [(ref.advantage, ref.weight * ref.share) for ref in refs]
 
     assert samples(1.0, math.nan, 0.0) == samples(1.0, None, 0.0) == samples(1.0, 0.0) != []
     with pytest.raises(ValueError, match="expected (a )?finite number"):
@@ -134,7 +134,8 @@ def cut_off(rewards: list[float | None], cut: tuple[int, ...], sequence: int = 0
     """Siblings of two tokens each, of which a token limit cut some off."""
     whole = group(sequence, rewards, [2] * len(rewards))
     ended = (
-        replace(each, end=EpisodeEnd.TOKEN_LIMIT) if at in cut else each for at, each in enumerate(whole.summaries)
+        replace(summary, end=EpisodeEnd.TOKEN_LIMIT) if at in cut else summary
+        for at, summary in enumerate(whole.summaries)
     )
     return replace(whole, summaries=tuple(ended))
 
@@ -162,7 +163,7 @@ def test_what_was_cut_off_is_trained_masked_or_left_out_of_the_baseline(
     assert (
         harvest.signals
         == {0: bool(expected), 1: None}
-        == {each.ticket.sequence: credit_group(algorithm, each)[0] for each in (played, cut_off([None] * 3, (), 1))}
+        == {ref.ticket.sequence: credit_group(algorithm, ref)[0] for ref in (played, cut_off([None] * 3, (), 1))}
     )
     assert harvest.metrics["tokens/truncated"].value == (2 * len(cut) if expected and truncated != "train" else 0)
     assert harvest.means[0] == 3.0 and len(harvest.rewards) == 3  # what is reported is about all of them
@@ -207,8 +208,8 @@ def test_several_environments_are_counted_apart_and_add_up() -> None:
     names = {0: "sums", 1: "words", 2: "sums"}
     groups = [group(0, [1.0, 0.0], [3, 1]), group(1, [0.5, 0.5], [9, 9]), group(2, [0.0, 4.0], [2, 6])]
     groups = [
-        dataclasses.replace(each, ticket=ticket(number, task=Task(task_id=f"{names[number]}/{number}", question="?")))
-        for number, each in enumerate(groups)
+        dataclasses.replace(ref, ticket=ticket(number, task=Task(task_id=f"{names[number]}/{number}", question="?")))
+        for number, ref in enumerate(groups)
     ]
     harvest = harvest_groups(groups, Centred(), longest=100)
     row = values(metrics_by_env(groups, harvest.outcomes, ["sums", "words", "graphs"], 0))
@@ -248,10 +249,10 @@ def test_a_lag_below_zero_is_refused_and_one_that_does_nothing_is_not() -> None:
 
 
 def test_what_a_harvest_says_of_rewards_lags_and_failures() -> None:
-    one = sampled_by(0, (1.0, (4, 6)), (None, (5,)), (0.5, ()))
-    retried = dataclasses.replace(one.summaries[2], retried=(one.summaries[1].reward,))
-    one = dataclasses.replace(one, summaries=(*one.summaries[:2], retried))
-    harvest = harvest_groups([one], Centred(), longest=100, version=7)
+    ref = sampled_by(0, (1.0, (4, 6)), (None, (5,)), (0.5, ()))
+    retried = dataclasses.replace(ref.summaries[2], retried=(ref.summaries[1].reward,))
+    ref = dataclasses.replace(ref, summaries=(*ref.summaries[:2], retried))
+    harvest = harvest_groups([ref], Centred(), longest=100, version=7)
     assert (harvest.rewards, harvest.lags) == ([1.0, 0.5], [3, 2])  # the third has no token
     assert harvest.failures == {"infra": 1, "timeout": 0, "data": 0, "retried": 1}
     row = values(harvest.metrics)
@@ -260,20 +261,20 @@ def test_what_a_harvest_says_of_rewards_lags_and_failures() -> None:
     assert (row["lag/mean"], row["lag/max"], row["lag/mixed_versions"]) == (2.5, 3.0, 0.5)
     assert (row["failures/infra"], row["failures/retried"], row["episode/answered"]) == (1.0, 1.0, pytest.approx(2 / 3))
     with pytest.raises(RunFailed, match=r"1 of 3 trajectories of this step failed .*: infra in rollout:0: gone"):
-        check_failures([one], 0.3)
-    check_failures([one], 0.34)
+        check_failures([ref], 0.3)
+    check_failures([ref], 0.34)
 
 
 def test_rewards_per_token_that_nobody_would_read_end_the_run() -> None:
-    one = sampled_by(0, (1.0, (4, 6)), (None, (5,)))
+    ref = sampled_by(0, (1.0, (4, 6)), (None, (5,)))
     stream = TokenStream(name="hedging", values=(0.0, -0.1), discount=0.9)
-    scored = dataclasses.replace(one.summaries[0], reward=Reward(value=1.0, parts={"a": 1.0}, streams=(stream,)))
-    streamed = dataclasses.replace(one, summaries=(scored, *one.summaries[1:]))
+    scored = dataclasses.replace(ref.summaries[0], reward=Reward(value=1.0, parts={"a": 1.0}, streams=(stream,)))
+    streamed = dataclasses.replace(ref, summaries=(scored, *ref.summaries[1:]))
     assert trajectory_metrics(scored)["reward/stream/hedging"] == Mean(-0.1)
-    check_streams([one, streamed], read=True)
-    check_streams([one], read=False)
+    check_streams([ref, streamed], read=True)
+    check_streams([ref], read=False)
     with pytest.raises(RunFailed, match="the token stream 'hedging', and the algorithm reads none"):
-        check_streams([one, streamed], read=False)
+        check_streams([ref, streamed], read=False)
 
 
 class Counts:

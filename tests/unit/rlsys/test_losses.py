@@ -30,8 +30,8 @@ def tensor(*numbers: float) -> torch.Tensor:
 def clipped(ratios: list[float], advantages: list[float], **options):
     policy = tensor(*ratios).log().requires_grad_()
     behavior = torch.zeros_like(policy).detach()
-    given = {"clip_low": 0.2, "clip_high": 0.28, "denominator": 1.0, **options}
-    return policy, clipped_policy_loss(policy, behavior, tensor(*advantages), torch.ones(len(ratios)), **given)
+    arguments = {"clip_low": 0.2, "clip_high": 0.28, "denominator": 1.0, **options}
+    return policy, clipped_policy_loss(policy, behavior, tensor(*advantages), torch.ones(len(ratios)), **arguments)
 
 
 @pytest.mark.parametrize(
@@ -64,18 +64,18 @@ def test_dual_clip_bounds_the_loss_of_negative_advantages_only() -> None:
 
 def test_policy_metrics_are_shares_of_masked_tokens() -> None:
     _, out = clipped([1.0, 1.05, 1.5, 0.5], [1.0, 1.0, 1.0, -1.0], denominator=4.0)
-    found = values(out.metrics)
-    assert found["clip/high"] == 0.25 and found["clip/low"] == 0.25
-    assert found["ratio/outside_0.1"] == 0.5
-    assert found["ratio/mean"] == pytest.approx(4.05 / 4)
+    metrics = values(out.metrics)
+    assert metrics["clip/high"] == 0.25 and metrics["clip/low"] == 0.25
+    assert metrics["ratio/outside_0.1"] == 0.5
+    assert metrics["ratio/mean"] == pytest.approx(4.05 / 4)
     expected = sum(ratio - 1 - math.log(ratio) for ratio in (1.0, 1.05, 1.5, 0.5)) / 4
-    assert found["kl/behavior"] == pytest.approx(expected)
-    assert found["loss/policy"] == pytest.approx(-(1.0 + 1.05 + 1.28 - 0.8) / 4)
+    assert metrics["kl/behavior"] == pytest.approx(expected)
+    assert metrics["loss/policy"] == pytest.approx(-(1.0 + 1.05 + 1.28 - 0.8) / 4)
 
 
 def test_a_token_without_advantage_has_no_gradient_for_a_bound_to_stop() -> None:
-    found = values(clipped([1.5, 0.5], [0.0, 0.0])[1].metrics)
-    assert found["clip/low"] == found["clip/high"] == 0
+    metrics = values(clipped([1.5, 0.5], [0.0, 0.0])[1].metrics)
+    assert metrics["clip/low"] == metrics["clip/high"] == 0
 
 
 @pytest.mark.parametrize("poison", [NAN, INF, -INF])

@@ -43,7 +43,7 @@ def test_what_would_change_what_is_learned_is_refused_by_every_reader(extra: dic
 )
 def test_what_says_nothing_is_no_key(extra: dict[str, Any]) -> None:
     refuse_other_keys(ANSWER | extra, "line 7")
-    assert [each.content for each in conversation.read_messages([ANSWER | extra], "line 7", "messages")] == ["5"]
+    assert [message.content for message in conversation.read_messages([ANSWER | extra], "line 7", "messages")] == ["5"]
 
 
 def test_a_harmless_key_may_hold_anything() -> None:
@@ -64,8 +64,8 @@ def test_a_call_has_no_other_keys_than_its_name_and_arguments(key: str) -> None:
 
 
 def test_what_a_file_of_columns_adds_to_a_call_is_no_argument() -> None:
-    made = {"a": 1, "b": None, "c": {"d": None, "e": [{"f": None}]}}
-    (of_columns,) = called(tool_calls=[{"id": None, "function": {"name": "add", "arguments": made}}], calls=None)
+    arguments = {"a": 1, "b": None, "c": {"d": None, "e": [{"f": None}]}}
+    (of_columns,) = called(tool_calls=[{"id": None, "function": {"name": "add", "arguments": arguments}}], calls=None)
     assert of_columns.arguments == {"a": 1, "c": {"e": [{}]}}
     (of_text,) = called(tool_calls=[{"function": {"name": "add", "arguments": '{"a": null}'}}])
     (ours,) = called(tool_calls=None, calls=[{"name": "add", "arguments": {"a": None}}])

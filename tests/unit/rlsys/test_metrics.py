@@ -38,8 +38,8 @@ def test_merging_in_any_grouping_gives_the_same_mean(pairs: list[tuple[int, int]
 
 @pytest.mark.parametrize("kind", [Mean, Sum, Max, Min])
 def test_a_part_that_is_not_a_number_is_not_forgotten_and_its_whole_is_left_out(kind) -> None:
-    for one, other in ((1.0, math.nan), (math.nan, 1.0)):
-        whole = merge([{"a": kind(one), "b": Sum(1.0)}, {"a": kind(other), "b": Sum(2.0)}])
+    for part, other in ((1.0, math.nan), (math.nan, 1.0)):
+        whole = merge([{"a": kind(part), "b": Sum(1.0)}, {"a": kind(other), "b": Sum(2.0)}])
         assert math.isnan(whole["a"].value)
         assert finite(whole) == {"b": Sum(3.0)}
     assert finite({"a": kind(math.inf)}) == {}

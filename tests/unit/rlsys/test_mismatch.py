@@ -17,10 +17,10 @@ from tests.makers.made import sample, trajectory, turn
 def test_only_tokens_of_the_version_being_trained_are_compared() -> None:
     row = make_row([sample((0, 1, 1, 1), versions=(6, 7, 7))])
     logp = torch.tensor([50.0, 50.0, -1.05, -0.8])
-    found = mismatch_metrics(logp, row, 7)
-    assert found["mismatch/mean"].value == pytest.approx(0.125)
-    assert found["mismatch/max"] == Max(pytest.approx(0.2))
-    assert found["mismatch/outside_0.1"] == Mean(1.0, 2)  # exp(0.2) is outside, exp(-0.05) is not
+    metrics = mismatch_metrics(logp, row, 7)
+    assert metrics["mismatch/mean"].value == pytest.approx(0.125)
+    assert metrics["mismatch/max"] == Max(pytest.approx(0.2))
+    assert metrics["mismatch/outside_0.1"] == Mean(1.0, 2)  # exp(0.2) is outside, exp(-0.05) is not
     assert mismatch_metrics(logp, row, 8) == {}
 
 
@@ -31,12 +31,12 @@ def test_the_gap_by_turn_and_by_whether_older_weights_sampled_too() -> None:
     row = make_row([a, b])
     assert turns(row)[row.loss_mask.bool()].tolist() == [1, 1, 2, 3, 2, 2, 3]
     gap = torch.tensor([0, 9, 0.1, 9, 0.2, 9, 0.3] + [9, 9, 0.4, 0.6, 9, 0.7])
-    found = mismatch_metrics(gap - 1, row, 7)
+    metrics = mismatch_metrics(gap - 1, row, 7)
     by_hand = {"turn_1": (0.1, 1), "turn_2": (0.2 + 0.4 + 0.6, 3), "turn_3": (0.3 + 0.7, 2)}
     by_hand |= {"mixed_versions": (0.6, 3), "one_version": (1.7, 3), "depth_0_1k": (2.3, 6)}
     for name, (total, count) in by_hand.items():
-        assert found[f"mismatch/{name}"] == Mean(pytest.approx(total), count), name
-    assert "mismatch/turn_4" not in found and "mismatch/depth_1k_2k" not in found
+        assert metrics[f"mismatch/{name}"] == Mean(pytest.approx(total), count), name
+    assert "mismatch/turn_4" not in metrics and "mismatch/depth_1k_2k" not in metrics
 
 
 def test_the_gap_by_depth_counts_the_tokens_before_in_its_own_sample() -> None:
@@ -48,15 +48,15 @@ def test_the_gap_by_depth_counts_the_tokens_before_in_its_own_sample() -> None:
     gap = torch.zeros(row.num_tokens)
     for position, size in at.items():
         gap[2 + position] = size
-    found = mismatch_metrics(gap - 1, row, 7)
-    depths = {name: metric for name, metric in found.items() if name.startswith("mismatch/depth")}
+    metrics = mismatch_metrics(gap - 1, row, 7)
+    depths = {name: metric for name, metric in metrics.items() if name.startswith("mismatch/depth")}
     bins = ("0_1k", "1k_2k", "32k_64k", "64k_up")
     assert depths == {
         f"mismatch/depth_{name}": Mean(pytest.approx(size), 1) for name, size in zip(bins, at.values(), strict=True)
     }
     assert set(bins) < set(DEPTH_NAMES)
     short = mismatch_metrics(torch.tensor([9, -0.6, -0.7]), make_row([sample((0, 1, 1), versions=7)]), 7)
-    assert values(merge([found, short]))["mismatch/depth_0_1k"] == pytest.approx((0.1 + 0.4 + 0.3) / 3)
+    assert values(merge([metrics, short]))["mismatch/depth_0_1k"] == pytest.approx((0.1 + 0.4 + 0.3) / 3)
 
 
 def test_late_turns_share_a_bin_and_keep_their_number_where_the_context_was_rewritten() -> None:
@@ -65,9 +65,9 @@ def test_late_turns_share_a_bin_and_keep_their_number_where_the_context_was_rewr
     spoken = [turn([1, *([5, 2] * index)], [5]) for index in range(8)]
     rewritten = turn([1, 7], [5, 5])
     samples = sample_trajectory(trajectory(*spoken, rewritten), 1.0)
-    assert [each.first_turn for each in samples] == [1, 9]
+    assert [part.first_turn for part in samples] == [1, 9]
     row = make_row(samples)
     assert turns(row)[row.loss_mask.bool()].tolist() == [1, 2, 3, 4, 5, 6, 7, 8, 9, 9]
-    found = mismatch_metrics(row.behavior_logprobs + 0.5, row, 1)
-    assert found["mismatch/turn_8"] == Mean(pytest.approx(0.5), 1)
-    assert found["mismatch/turn_9_up"] == Mean(pytest.approx(1.0), 2)
+    metrics = mismatch_metrics(row.behavior_logprobs + 0.5, row, 1)
+    assert metrics["mismatch/turn_8"] == Mean(pytest.approx(0.5), 1)
+    assert metrics["mismatch/turn_9_up"] == Mean(pytest.approx(1.0), 2)

@@ -46,7 +46,7 @@ def test_each_has_its_share_to_within_one_and_the_order_of_the_list_changes_noth
     counts = Counter(name for name, _ in dealt)
     for name, weight in weights.items():
         assert abs(counts[name] - draws * weight / sum(weights.values())) <= 1 + 1e-9
-        assert [own for each, own in dealt if each == name] == list(range(counts[name]))
+        assert [own for label, own in dealt if label == name] == list(range(counts[name]))
 
 
 def test_an_environment_draws_as_it_would_alone() -> None:
@@ -69,6 +69,6 @@ def test_a_resumed_one_continues_with_the_same_draws() -> None:
     resumed = mixed(json.loads(json.dumps(through.state())))
     for sequence in (7, 16, 17, *range(20, 60)):
         assert resumed.draw(sequence) == through.draw(sequence)
-        for each in (resumed, through):
-            each.record_group(sequence, sequence % 2 == 0, 0.25)
+        for curriculum in (resumed, through):
+            curriculum.record_group(sequence, sequence % 2 == 0, 0.25)
     assert resumed.state() == through.state()

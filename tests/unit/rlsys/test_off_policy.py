@@ -64,8 +64,8 @@ def test_a_level_needs_its_sequences_and_a_known_name() -> None:
 def test_corrections_by_hand(kind, weights: list[float], stopped: list[int]) -> None:
     behavior = tensor(-1.0, -1.0, -1.0, -1.0)
     proximal = behavior + tensor(0.25, 1.0, 1.5, 8.0).log()
-    found, bound = importance_weights(proximal, behavior, torch.ones(4), kind=kind, cap=2.0, floor=0.5)
-    assert found.tolist() == pytest.approx(weights)
+    result, bound = importance_weights(proximal, behavior, torch.ones(4), kind=kind, cap=2.0, floor=0.5)
+    assert result.tolist() == pytest.approx(weights)
     assert bound.int().tolist() == stopped
 
 
@@ -100,8 +100,8 @@ def test_bounded_corrections_are_bounded_and_on_policy_ones_are_one(proximal, be
         weights, _ = importance_weights(given_T, old_T, MASK, kind=kind, cap=cap, level=level, cu_seqlens=CU_SEQLENS)
         assert (weights >= 0).all() and (weights <= cap * (1 + 1e-6)).all()
     for kind in ("none", "tis", "mis", "decoupled"):
-        same, _ = importance_weights(old_T, old_T, MASK, kind=kind, cap=1.0, level=level, cu_seqlens=CU_SEQLENS)
-        assert same.tolist() == MASK.tolist()
+        result, _ = importance_weights(old_T, old_T, MASK, kind=kind, cap=1.0, level=level, cu_seqlens=CU_SEQLENS)
+        assert result.tolist() == MASK.tolist()
 
 
 # -- versions inside one turn ------------------------------------------------------------------------------------------

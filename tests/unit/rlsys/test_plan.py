@@ -104,18 +104,18 @@ def test_minibatches_do_not_depend_on_rows_or_ranks(
 ) -> None:
     samples = samples_of(lengths)
     batch = make_batch(samples, budget, version=1, minibatches=minibatches)
-    found = min(minibatches, len(samples))
-    assert len(batch.denominators) == found
+    count = min(minibatches, len(samples))
+    assert len(batch.denominators) == count
     parts = make_shards(samples, budget, 1, world_size, minibatches=minibatches)
     dealt = []
-    for index in range(found):
+    for index in range(count):
         rows = [[row for row in part.rows if row.minibatch == index] for part in parts]
         assert len({len(mine) for mine in rows}) == 1  # of every minibatch as many on each rank
         real = [row for mine in rows for row in mine if row.loss_mask.any()]
         assert batch.denominators[index] == sum(row.share for row in real)
         dealt.append({int(start) for row in real for start in row.token_ids[row.cu_seqlens[:-1].long()] // 1000})
     assert [len(part) for part in dealt] == [
-        len(samples) * (index + 1) // found - len(samples) * index // found for index in range(found)
+        len(samples) * (index + 1) // count - len(samples) * index // count for index in range(count)
     ]
     assert [start for part in dealt for start in sorted(part)] == list(range(len(samples)))
 
@@ -133,10 +133,10 @@ def test_every_rank_gets_as_many_rows_and_no_row_is_lost(lengths: list[int], bud
     assert len(parts) == world_size
     assert {len(part.micro_batches) for part in parts} == {math.ceil(len(plan.micro_batches) / world_size)}
     assert all(part.denominators == plan.denominators for part in parts)
-    kept = [each for part in parts for each in part.micro_batches if each.samples]
-    assert sorted(map(id, kept)) == sorted(map(id, plan.micro_batches))
+    batches = [batch for part in parts for batch in part.micro_batches if batch.samples]
+    assert sorted(map(id, batches)) == sorted(map(id, plan.micro_batches))
     rows = [row for part in parts for row in build_batch(part, part.sources).rows]
-    assert len([row for row in rows if row.loss_mask.any()]) == len(kept)
+    assert len([row for row in rows if row.loss_mask.any()]) == len(batches)
     for row in (row for row in rows if not row.loss_mask.any()):
         assert row.num_tokens == 2 and row.cu_seqlens.tolist() == [0, 2] and row.versions.tolist() == [-1, -1]
 
@@ -144,7 +144,7 @@ def test_every_rank_gets_as_many_rows_and_no_row_is_lost(lengths: list[int], bud
 def test_ranks_get_about_equal_work_dearest_row_first() -> None:
     plan = plan_samples(samples_of([10, 20, 30, 40]), 1, version=1)  # a row each
     parts = shard_plan(plan, 2)
-    assert [[ref.num_tokens for each in part.micro_batches for ref in each.samples] for part in parts] == [
+    assert [[ref.num_tokens for batch in part.micro_batches for ref in batch.samples] for part in parts] == [
         [40, 10],
         [30, 20],
     ]

@@ -118,12 +118,12 @@ def played_once(**changes: Any) -> Group:
         Message(role="tool", content="5", inline=True),
         Message(role="assistant", content="5"),
     )
-    given: dict[str, Any] = {
+    options: dict[str, Any] = {
         "reward": Reward(value=0.1 + 0.2, parts={"a": 0.1, "b": 0.2}),
         "timings": Timings(generate_s=0.5, tool_s=0.25, score_s=0.12345678),
     }
     turns = turn((1, 2), (5, 6), version=(3, 4)), turn((1, 2), (7, 8, 9), version=(3, 4, 4))
-    played = trajectory(*turns, task=task, sibling=1, messages=messages, num_prompt=1, **given | changes)
+    played = trajectory(*turns, task=task, sibling=1, messages=messages, num_prompt=1, **options | changes)
     return group(ticket(7, task=task), played, worker="rollout:0")
 
 
@@ -172,8 +172,10 @@ def test_a_trajectory_stands_in_a_line_with_all_that_scoring_needs() -> None:
 def test_a_group_is_read_as_it_was_written(changes: dict[str, Any]) -> None:
     played = played_once(**changes)
     samples = (Tokens(token_ids=(1, 2, 5, 6), sampled=((2, 4),)),)
-    records = [record_of(each, played, advantage=0.5, tokenizer="v", samples=samples) for each in played.trajectories]
-    records += [record_of(each, played) for each in played.trajectories]
+    records = [
+        record_of(episode, played, advantage=0.5, tokenizer="v", samples=samples) for episode in played.trajectories
+    ]
+    records += [record_of(episode, played) for episode in played.trajectories]
     whole_group = GroupRecord(sequence=7, task_id="t:1", trajectories=tuple(records))
     assert read_group(json_object(line_of(to_json(whole_group)), "here"), "here") == whole_group
 
@@ -203,8 +205,8 @@ def test_what_an_earlier_version_has_generated_is_read() -> None:
     graded["samples"] = [{"token_ids": [1, 2, 5, 6], "sampled": [[2, 4]]}]
     failed = {"failure": {"kind": "timeout", "where": "episode", "detail": "late"}}
     lines = {"sequence": 7, "task_id": "t:1", "trajectories": [old | graded, old | failed]}
-    one, other = read_group(lines, "here").trajectories
-    assert (one.reward, one.samples[0].sampled, one.weight_versions) == (1.0, ((2, 4),), (((1, 0, 2),),))
+    record, other = read_group(lines, "here").trajectories
+    assert (record.reward, record.samples[0].sampled, record.weight_versions) == (1.0, ((2, 4),), (((1, 0, 2),),))
     assert other.failure == Failure(kind=FailureKind.TIMEOUT, where="episode", detail="late") and other.reward is None
     assert read_transcript(line_of(old | graded), whole).token_ids == (5, 6)
 

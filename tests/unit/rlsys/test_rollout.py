@@ -136,17 +136,17 @@ async def never(context: Sequence[int], request: TurnRequest) -> Completion:
 def episode(
     texts: list[Completion | Exception], plan: RolloutPlan = PLAY, max_turns: int = 4, score: Any = one
 ) -> tuple[Trajectory, list[tuple[str, TurnRequest]]]:
-    asked: list[tuple[str, TurnRequest]] = []
+    requests: list[tuple[str, TurnRequest]] = []
     answers = iter(texts)
 
     async def generate(context: Sequence[int], request: TurnRequest) -> Completion:
-        asked.append(("".join(map(chr, context)), request))
+        requests.append(("".join(map(chr, context)), request))
         answer = next(answers)
         if isinstance(answer, Exception):
             raise answer
         return answer
 
-    return play(generate, max_turns=max_turns, plan=plan, seed=7, sibling=1, score=score), asked
+    return play(generate, max_turns=max_turns, plan=plan, seed=7, sibling=1, score=score), requests
 
 
 class Afresh(Counting):
@@ -207,29 +207,29 @@ class Asking(Counting):
 
 
 def test_an_environment_says_how_each_message_is_asked_for_and_what_it_continues() -> None:
-    told: list[Any] = []
-    asked: list[tuple[str, TurnRequest]] = []
+    steps: list[Any] = []
+    requests: list[tuple[str, TurnRequest]] = []
     texts = iter([completion("ab", TurnStop.LENGTH), completion("c"), completion(":x;")])
 
     async def generate(context: Sequence[int], request: TurnRequest) -> Completion:
-        asked.append(("".join(map(chr, context)), request))
+        requests.append(("".join(map(chr, context)), request))
         return next(texts)
 
-    trajectory = play(generate, lambda _: Asking(told), max_turns=3)
-    assert [context for context, _ in asked] == ["q", "qab[2]", "qab[1]"]
-    assert [(request.max_tokens, request.stop) for _, request in asked] == [(2, ()), (2, ()), (4, (";",))]
+    trajectory = play(generate, lambda _: Asking(steps), max_turns=3)
+    assert [context for context, _ in requests] == ["q", "qab[2]", "qab[1]"]
+    assert [(request.max_tokens, request.stop) for _, request in requests] == [(2, ()), (2, ()), (4, (";",))]
     assert trajectory.end is EpisodeEnd.ANSWERED  # no limit of the run's has cut the first message
-    first, second, third = (kwargs["sampled"] for _, kwargs in told)
+    first, second, third = (kwargs["sampled"] for _, kwargs in steps)
     assert (first.num_context, first.num_tokens, first.stop) == (1, 2, TurnStop.LENGTH)
     assert [text for text, _ in first.tokens] == ["a", "b"] and (second.num_context, len(second.tokens)) == (6, 1)
-    assert third.tokens == () and [call.name for call in told[2][1]["calls"]] == ["x;"]
+    assert third.tokens == () and [call.name for call in steps[2][1]["calls"]] == ["x;"]
     assert [turn.starts_sample for turn in trajectory.turns] == [True, False, True]
     assert trajectory.turns[2].added_ids.tolist() == list(map(ord, "qab[1]"))
 
 
 def test_contexts_grow_by_what_was_sampled_and_what_was_said() -> None:
-    trajectory, asked = episode([completion("ab"), completion("c"), completion("5!")])
-    assert [context for context, _ in asked] == ["q", "qab[3]", "qab[3]c[2]"]
+    trajectory, requests = episode([completion("ab"), completion("c"), completion("5!")])
+    assert [context for context, _ in requests] == ["q", "qab[3]", "qab[3]c[2]"]
     assert trajectory.end is EpisodeEnd.ANSWERED
     assert [turn.reply for turn in trajectory.turns] == ["3", "2", None]
     assert trajectory.num_sampled == 5
@@ -267,20 +267,20 @@ def test_running_out_of_tokens_is_a_truncated_ending_with_a_reward() -> None:
 
 
 def test_a_full_context_window_ends_the_episode_and_the_last_turn_gets_what_is_left() -> None:
-    trajectory, asked = episode([completion("ab"), completion("cd")], plan=replace(PLAY, max_context=8))
-    assert asked[1][1].max_tokens == 2  # "qab[3]" is 6 of 8
+    trajectory, requests = episode([completion("ab"), completion("cd")], plan=replace(PLAY, max_context=8))
+    assert requests[1][1].max_tokens == 2  # "qab[3]" is 6 of 8
     assert trajectory.end is EpisodeEnd.TOKEN_LIMIT
 
 
 def test_a_response_budget_counts_what_was_said_too() -> None:
-    trajectory, asked = episode([completion("ab"), completion("c")], plan=replace(PLAY, max_response_tokens=6))
-    assert [request.max_tokens for _, request in asked] == [4, 1]  # "ab[3]" is 5 of 6
+    trajectory, requests = episode([completion("ab"), completion("c")], plan=replace(PLAY, max_response_tokens=6))
+    assert [request.max_tokens for _, request in requests] == [4, 1]  # "ab[3]" is 5 of 6
     assert trajectory.end is EpisodeEnd.TOKEN_LIMIT
 
 
 def test_a_prompt_longer_than_the_window_is_a_data_failure_not_a_zero() -> None:
-    trajectory, asked = episode([], plan=replace(PLAY, max_context=1))
-    assert not asked
+    trajectory, requests = episode([], plan=replace(PLAY, max_context=1))
+    assert not requests
     assert isinstance(trajectory.reward, Failure)
     assert trajectory.reward.kind is FailureKind.DATA
 
@@ -365,13 +365,13 @@ BROKEN = EpisodeBroken(Failure(kind=FailureKind.INFRA, where="tool", detail="gon
 
 def test_what_breaks_is_played_again_within_its_budget_and_with_other_seeds() -> None:
     plan = replace(PLAY, infra_retries=2)
-    trajectory, asked = episode([completion("ab"), BROKEN, BROKEN, completion("5!")], plan=plan)
+    trajectory, requests = episode([completion("ab"), BROKEN, BROKEN, completion("5!")], plan=plan)
     assert isinstance(trajectory.reward, Reward) and trajectory.end is EpisodeEnd.ANSWERED
     assert [failure.where for failure in trajectory.retried] == ["tool", "tool"]
     assert trajectory.discarded_tokens == 2 and trajectory.num_sampled == 2
-    assert [context for context, _ in asked] == ["q", "qab[3]", "q", "q"]
-    assert len({request.seed for _, request in asked}) == 4
-    assert asked[0][1].seed == episode([completion("5!")])[1][0][1].seed  # of a first attempt: as without retries
+    assert [context for context, _ in requests] == ["q", "qab[3]", "q", "q"]
+    assert len({request.seed for _, request in requests}) == 4
+    assert requests[0][1].seed == episode([completion("5!")])[1][0][1].seed  # of a first attempt: as without retries
     trajectory, _ = episode([BROKEN, BROKEN, BROKEN], plan=plan)
     assert isinstance(trajectory.reward, Failure) and len(trajectory.retried) == 2
 
@@ -402,13 +402,13 @@ def test_what_a_broken_tool_cost_is_counted() -> None:
 
 
 def test_calls_in_the_models_own_format_reach_the_environment_and_each_reply_is_a_message() -> None:
-    asked: list[tuple[str, ...]] = []
+    names: list[tuple[str, ...]] = []
 
     class Calling(Counting):
         offer = ToolOffer(schemas=("{}",))
 
         async def step(self, text: str, *, turns_left: int, calls: tuple[ToolCall, ...] = ()) -> Step:
-            asked.append(tuple(call.name for call in calls))
+            names.append(tuple(call.name for call in calls))
             if not calls:
                 return Step(end=EpisodeEnd.ANSWERED)
             return Step(reply=tuple(Message(role="tool", content=call.name.upper()) for call in calls), max_tokens=2)
@@ -419,30 +419,30 @@ def test_calls_in_the_models_own_format_reach_the_environment_and_each_reply_is_
         return completion(next(script))
 
     done = play(generate, lambda task: Calling())
-    assert asked == [("abc", "d"), ()] and done.end is EpisodeEnd.ANSWERED
-    assert [each.content for each in done.messages] == ["q", ":abc :d", "AB", "D", "z"]
+    assert names == [("abc", "d"), ()] and done.end is EpisodeEnd.ANSWERED
+    assert [message.content for message in done.messages] == ["q", ":abc :d", "AB", "D", "z"]
     assert done.turns[0].reply == "AB\nD"
     assert bytes(done.turns[1].added_ids.tolist()) == b"[AB][D]"
 
 
 def test_an_environment_is_told_what_a_model_said_apart_from_its_calls_and_a_cut_by_its_server_goes_on() -> None:
     """A server counts tokens of its own: its limit may be reached with fewer of ours."""
-    told: list[Any] = []
+    steps: list[Any] = []
 
     class Calling(Asking):
         settings = replace(Asking.settings, offer=ToolOffer(schemas=("{}",)))
 
-    said = Message(role="assistant", content="a", calls=(ToolCall(name="x"),))
+    reply = Message(role="assistant", content="a", calls=(ToolCall(name="x"),))
     script = iter(
-        [replace(completion("a", TurnStop.LENGTH), text="a :x", said=said), completion("b"), completion("c;")]
+        [replace(completion("a", TurnStop.LENGTH), text="a :x", said=reply), completion("b"), completion("c;")]
     )
 
     async def generate(context: Sequence[int], request: TurnRequest) -> Completion:
         return next(script)
 
-    done = play(generate, lambda _: Calling(told), max_turns=3)
-    assert [text for text, _ in told] == ["a", "b", "c;"] and done.end is EpisodeEnd.ANSWERED
-    assert told[0][1]["calls"] == (ToolCall(name="x", call_id="000000000"),)
+    done = play(generate, lambda _: Calling(steps), max_turns=3)
+    assert [text for text, _ in steps] == ["a", "b", "c;"] and done.end is EpisodeEnd.ANSWERED
+    assert steps[0][1]["calls"] == (ToolCall(name="x", call_id="000000000"),)
     assert "a :x" in [message.content for message in done.messages]
 
 
@@ -475,8 +475,8 @@ def test_a_scoring_that_breaks_is_tried_again_without_playing_again() -> None:
             raise error
         return Reward(value=1.0, parts={})
 
-    trajectory, asked = episode([completion("5!")], plan=replace(PLAY, infra_retries=2), score=score)
-    assert len(asked) == 1 and trajectory.reward == Reward(value=1.0, parts={})
+    trajectory, requests = episode([completion("5!")], plan=replace(PLAY, infra_retries=2), score=score)
+    assert len(requests) == 1 and trajectory.reward == Reward(value=1.0, parts={})
     assert [failure.kind for failure in trajectory.retried] == [FailureKind.INFRA, FailureKind.TIMEOUT]
     assert trajectory.discarded_tokens == 0
 

@@ -56,8 +56,8 @@ def test_a_value_that_asks_for_nothing_is_passed_over(column: dict[str, Any]) ->
 
 def test_an_answer_may_begin_as_its_prompt_where_roles_part_them() -> None:
     story = "Once upon a time there was a number that"
-    said = [{"role": "assistant", "content": f"{story} was five."}]
-    assert read_answer({"prompt": [{"role": "user", "content": story}], "response": said}, "line 7")
+    messages = [{"role": "assistant", "content": f"{story} was five."}]
+    assert read_answer({"prompt": [{"role": "user", "content": story}], "response": messages}, "line 7")
     with refused(where="line 7", says="begins with the whole prompt"):
         read_answer({"prompt": story, "response": f"{story} was five."}, "line 7")
 

@@ -29,14 +29,14 @@ def test_turns_that_extend_each_other_become_one_token_exact_sample() -> None:
 
 def test_a_turn_holds_what_it_adds_and_arrays_leave_a_pickle_as_buffers() -> None:
     turns = trajectory(turn((1, 2), (3, 4)), turn((1, 2, 3, 4, 5), (6,)), turn((1, 2, 3), (7,))).turns
-    assert [(each.added_ids.tolist(), each.starts_sample) for each in turns] == [
+    assert [(part.added_ids.tolist(), part.starts_sample) for part in turns] == [
         ([1, 2], True),
         ([5], False),
         ([1, 2, 3], True),
     ]
     buffers: list[pickle.PickleBuffer] = []
     pickle.dumps(turns[0], protocol=5, buffer_callback=buffers.append)
-    assert [len(each.raw()) for each in buffers] == [8, 8, 8]  # 4 bytes a token: ids seen, ids sampled, their logprobs
+    assert [len(buffer.raw()) for buffer in buffers] == [8, 8, 8]  # 4 bytes a token: ids seen, ids sampled, logprobs
 
 
 def rewarded(played: Trajectory, values: tuple[float, ...]) -> Trajectory:
@@ -102,8 +102,8 @@ def test_a_turn_that_breaks_the_contract_is_named(context, sampled, message) -> 
 def test_a_version_that_sampled_nothing_changes_nothing() -> None:
     spans = (VersionSpan(version=1, start=0, end=0), VersionSpan(version=2, start=0, end=2))
     spoken = Turn(added_ids=made.ints((1,)), starts_sample=True, completion=replace(WHOLE, spans=spans), reply=None)
-    (found,) = sample_trajectory(trajectory(spoken), 1.0)
-    assert found.versions.tolist() == [-1, 2, 2]
+    (sample,) = sample_trajectory(trajectory(spoken), 1.0)
+    assert sample.versions.tolist() == [-1, 2, 2]
 
 
 def test_missing_logprobs_are_named() -> None:
@@ -119,14 +119,14 @@ turns_of_an_episode = st.lists(st.tuples(st.booleans(), st.integers(0, 4), st.in
 def test_every_sampled_token_is_in_exactly_one_sample(shape: list[tuple[bool, int, int]]) -> None:
     turns, history, fresh = [], [], iter(range(1, 1000))
     for rewritten, num_context, num_sampled in shape:
-        said = [next(fresh) for _ in range(num_context)]
-        context = [next(fresh), *said] if rewritten or not history else [*history, *said]
+        reply = [next(fresh) for _ in range(num_context)]
+        context = [next(fresh), *reply] if rewritten or not history else [*history, *reply]
         token_ids = [next(fresh) for _ in range(num_sampled)]
         turns.append(turn(context, token_ids))
         history = context + token_ids
     samples = sample_trajectory(trajectory(*turns), 0.5)
     trained = [token for s in samples for token, mask in zip(s.token_ids, s.loss_mask, strict=True) if mask]
-    assert trained == [token for each in turns for token in each.completion.token_ids]
+    assert trained == [token for part in turns for token in part.completion.token_ids]
     assert all(s.loss_mask[0] == 0 and s.loss_mask[-1] == 1 for s in samples)
 
 

@@ -11,14 +11,14 @@ from rlsys.seeds import Epochs, derive, hash_order, stable_sample
 def test_a_draw_is_a_part_of_a_larger_one_and_no_order_changes_it() -> None:
     items = list(range(50))
     few, more = (
-        stable_sample(items, 7, lambda each: hash_order("draw", each)),
-        stable_sample(items, 20, lambda each: hash_order("draw", each)),
+        stable_sample(items, 7, lambda item: hash_order("draw", item)),
+        stable_sample(items, 20, lambda item: hash_order("draw", item)),
     )
     assert (len(few), len(more)) == (7, 20) and set(few) < set(more)
     assert few == sorted(few) != items[:7]
     random.Random(0).shuffle(items)
-    assert sorted(stable_sample(items, 7, lambda each: hash_order("draw", each))) == few
-    assert len(stable_sample(items, 99, lambda each: hash_order("draw", each))) == 50
+    assert sorted(stable_sample(items, 7, lambda item: hash_order("draw", item))) == few
+    assert len(stable_sample(items, 99, lambda item: hash_order("draw", item))) == 50
 
 
 def test_a_seed_is_one_of_31_bits_and_differs_by_every_part() -> None:

@@ -64,9 +64,9 @@ def algorithm(name: str, given: dict[str, Any]) -> Any:
 
 def harvested(credits: Any, rewards: list[float | None], version: int) -> Harvest:
     group = sampled_by(0, *((reward, (version,) * 2) for reward in rewards))
-    found = harvest_groups([group], credits, longest=100, version=NOW, max_token_lag=1)
-    assert found.signals[0] == credit_group(credits, group)[0]
-    return found
+    harvest = harvest_groups([group], credits, longest=100, version=NOW, max_token_lag=1)
+    assert harvest.signals[0] == credit_group(credits, group)[0]
+    return harvest
 
 
 def rests(signal: bool | None) -> bool:
@@ -111,8 +111,8 @@ def test_a_step_trains_no_more_groups_than_it_has_places(name: str, given: dict[
 
 
 def test_who_is_ever_without_signal() -> None:
-    assert all(can_lack_signal(algorithm(name, given), 4) for name, given in COMPARING)
-    assert not any(can_lack_signal(algorithm(name, given), 4) for name, given in BASELINE_FREE)
+    assert all(can_lack_signal(algorithm(name, options), 4) for name, options in COMPARING)
+    assert not any(can_lack_signal(algorithm(name, options), 4) for name, options in BASELINE_FREE)
 
 
 @pytest.mark.parametrize(

@@ -35,7 +35,7 @@ def two_turns() -> Trajectory:
 def test_values_are_spread_over_turns_and_tokens_too_old_have_none() -> None:
     played, values = two_turns(), np.array([0.5, -0.5, 1.0, 2.0, 3.0], np.float16)
     whole = advantages_by_turn(played, {0: values}, version=3, max_token_lag=None)
-    assert [each.tolist() for each in whole] == [[0.5, -0.5], [1.0, 2.0, 3.0]]
+    assert [part.tolist() for part in whole] == [[0.5, -0.5], [1.0, 2.0, 3.0]]
     young = advantages_by_turn(played, {0: values[:2]}, version=3, max_token_lag=1)
     assert np.isnan(young[0]).all() and math.isnan(young[1][0]) and young[1][1:].tolist() == [0.5, -0.5]
     assert advantages_by_turn(played, {0: values}, version=3, max_token_lag=1) == []  # more values than tokens
@@ -46,28 +46,28 @@ def test_from_the_plan_over_the_ranks_rows_into_the_file() -> None:
     group = made.group(made.ticket(7), replace(two_turns(), sibling=0), replace(two_turns(), sibling=1))
     refs = [
         ref
-        for each in group.trajectories
-        for ref in sample_refs(summarize(each), group_id=7, advantage=0.0, version=3, max_token_lag=1)[0]
+        for trajectory in group.trajectories
+        for ref in sample_refs(summarize(trajectory), group_id=7, advantage=0.0, version=3, max_token_lag=1)[0]
     ]
     plan = replace(plan_batch(refs, {7: group}, 64, 3, max_token_lag=1, discounts=(1.0,)), shown=frozenset({7}))
     rows = [
         replace(row, advantages=torch.arange(row.num_tokens, dtype=torch.float32))
         for row in build_batch(plan, {7: group}).rows
     ]
-    found = token_advantages(rows)
-    assert set(found) == {(7, 0, 0), (7, 1, 0)} and all(len(values) == 2 for values in found.values())
+    advantages = token_advantages(rows)
+    assert set(advantages) == {(7, 0, 0), (7, 1, 0)} and all(len(values) == 2 for values in advantages.values())
     line = record_of(
         group.trajectories[1],
         group,
-        token_advantages=TokenCredit(found=found, version=3, max_token_lag=1).of(group.trajectories[1], 7),
+        token_advantages=TokenCredit(found=advantages, version=3, max_token_lag=1).of(group.trajectories[1], 7),
     )
     turns = [unpack_floats(text) for text in line.token_advantages]
     assert np.isnan(turns[0]).all() and np.isnan(turns[1][0])
-    assert turns[1][1:].tolist() == found[7, 1, 0].tolist()
+    assert turns[1][1:].tolist() == advantages[7, 1, 0].tolist()
     assert token_advantages(build_batch(replace(plan, shown=frozenset()), {7: group}).rows) == {}
 
 
 def test_only_algorithms_that_tell_tokens_apart_are_asked() -> None:
-    made = {name: make_algorithm(choose("algorithm", ALGORITHMS, name).schema()) for name in ALGORITHMS}
-    assert {name for name, each in made.items() if each.credits_tokens} == {"ppo", "reinforce_pp", "opd"}
+    by_name = {name: make_algorithm(choose("algorithm", ALGORITHMS, name).schema()) for name in ALGORITHMS}
+    assert {name for name, algorithm in by_name.items() if algorithm.credits_tokens} == {"ppo", "reinforce_pp", "opd"}
     assert TokenCredit().of(two_turns(), 7) == []

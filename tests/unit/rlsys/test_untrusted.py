@@ -87,8 +87,8 @@ def test_the_line_is_theirs_where_a_library_gave_up(world: ModuleType) -> None:
 
 
 def test_causes_are_told_and_calls_stand_in_order(world: ModuleType) -> None:
-    told = raised(world, "caused").trace
-    assert told.index("in lookup") < told.index("in inner") < told.index("direct cause") < told.index("no bag")
+    trace = raised(world, "caused").trace
+    assert trace.index("in lookup") < trace.index("in inner") < trace.index("direct cause") < trace.index("no bag")
 
 
 def test_what_is_told_is_bounded_and_no_control_character_is_in_it(world: ModuleType) -> None:
@@ -135,15 +135,15 @@ def test_an_episode_that_was_played_again_is_counted_and_its_line_says_why(world
     trajectory = play(saying("5!"), lambda _: Flaky(), plan=replace(PLAY, data_retries=1))
     assert not isinstance(trajectory.reward, Failure) and len(trajectory.retried) == 1
     seen = summarize(trajectory)
-    found = first_exception([seen])
-    assert found is not None and found.detail == "KeyError: 'inventory' (world.py:6 in inner)"
-    assert found.trace == ""  # the driver hears of thousands
+    failure = first_exception([seen])
+    assert failure is not None and failure.detail == "KeyError: 'inventory' (world.py:6 in inner)"
+    assert failure.trace == ""  # the driver hears of thousands
     assert first_exception([summarize(play(saying("5!"), counting))]) is None
     ticket = Ticket(sequence=0, epoch=0, task=trajectory.task, attempt=0, start_version=0)
     group = Group(ticket=ticket, trajectories=(trajectory,), worker="w")
     line = json.loads(json.dumps(to_json(record_of(trajectory, group))))
     (again,) = line["retried"]
-    assert again["detail"] == found.detail and "in lookup" in again["trace"] and "failure" not in line
+    assert again["detail"] == failure.detail and "in lookup" in again["trace"] and "failure" not in line
 
 
 @pytest.mark.parametrize("code", [0x34F, 0x180B, 0x200B, 0x202E, 0x2800, 0x3164, 0xFE00, 0xFE0F, 0xE0100, 0xE01EF])

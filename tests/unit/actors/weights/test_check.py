@@ -41,8 +41,8 @@ def test_a_right_engine_passes_and_one_with_anything_wrong_does_not() -> None:
 def test_the_limit_by_hand(
     rounding: float, configured: float | None, moved: float, perturbed: bool, limit: float
 ) -> None:
-    found = allowed_gap(rounding, configured=configured, moved=moved, perturbed=perturbed)
-    assert found == pytest.approx(limit)
+    gap = allowed_gap(rounding, configured=configured, moved=moved, perturbed=perturbed)
+    assert gap == pytest.approx(limit)
 
 
 def test_a_gap_is_of_every_token_and_of_as_many_on_both_sides() -> None:
@@ -65,8 +65,8 @@ def update(*expected: tuple[float, ...], **limits: Any) -> WeightUpdate:
 
 def test_the_mean_over_the_probe_is_compared_with_the_limit() -> None:
     publication = update((1.5, 1.0), (3.0, 1.0), limit=0.375)
-    found = measure(delivery((1.0, 2.0), (3.0, 1.0)), publication)
-    assert (found.gap_mean, found.gap_max, found.refusal, publication.version) == (0.375, 1.0, "", 3)
+    check = measure(delivery((1.0, 2.0), (3.0, 1.0)), publication)
+    assert (check.gap_mean, check.gap_max, check.refusal, publication.version) == (0.375, 1.0, "", 3)
     assert measure(delivery((1.0, 2.0), (3.0, 1.1)), publication).refusal
     assert measure(delivery((NAN, 2.0), (3.0, 1.0)), publication).refusal
     assert "on version 0 " in differs("w0", 0, "1, the limit is 0.5")

@@ -61,8 +61,8 @@ class FakeStore:
         return f"grpc://{self.node}"
 
     def list_present(self, published: WeightManifest) -> list[int]:
-        there = published.version not in self.disks.gone
-        own = {number for number, part in enumerate(published.parts) if there and part.node == self.node}
+        present = published.version not in self.disks.gone
+        own = {number for number, part in enumerate(published.parts) if present and part.node == self.node}
         brought = {number for version, number in self.disks.parts.get(self.node, ()) if version == published.version}
         return sorted(own | brought)
 
@@ -89,14 +89,14 @@ class FakeStore:
 
 @pytest.fixture
 def disks(monkeypatch: pytest.MonkeyPatch, fake_ray: FakeRay) -> Iterator[Disks]:
-    made = Disks()
+    fake_disks = Disks()
     monkeypatch.setattr(actors.weights.distributor, "ray", fake_ray)
     strategy = "NodeAffinitySchedulingStrategy"  # Ray's own takes names of Ray's nodes alone
     monkeypatch.setattr(actors.weights.distributor, strategy, lambda node, *, soft: (node, soft))
     monkeypatch.setattr(
-        actors.weights.distributor, "NodeWeightStore", type("ScriptedStore", (FakeStore,), {"disks": made})
+        actors.weights.distributor, "NodeWeightStore", type("ScriptedStore", (FakeStore,), {"disks": fake_disks})
     )
-    yield made
+    yield fake_disks
 
 
 def sent(version: int, *owners: str, digest: int | None = 1) -> WeightManifest:
@@ -169,7 +169,7 @@ def test_every_node_gets_what_it_lacks_once_and_old_versions_go(disks: Disks, fa
         assert distributor.folder.digests and sorted(disks.starts) == [("a", None), ("b", None), ("c", None)]
         version = sent(4, *"aaaaaaaaaaaabbbbbbbbbbbb")
         brought = await asyncio.gather(*(distributor.bring(version, node) for node in "abc"))
-        assert [{Path(place).parts[1] for place in each.places} for each in brought] == [
+        assert [{Path(place).parts[1] for place in delivery.places} for delivery in brought] == [
             {"here-a"}, {"here-b"}, {"here-c"}
         ]  # fmt: skip
         assert Counter(node for node, _, _ in disks.fetched) == {"a": 12, "b": 12, "c": 24}
@@ -184,14 +184,14 @@ def test_every_node_gets_what_it_lacks_once_and_old_versions_go(disks: Disks, fa
 
     run(scenario)
     assert len(disks.tokens) == 1 and len(next(iter(disks.tokens))) == 32 and disks.hosts == {"ib0"}
-    asked = Counter(disks.asked)
-    assert all(asked[node, "stop"] == 1 for node in "abc")
-    assert asked["c", "serve"] <= 8  # its streams may ask together for its address, and then it is known
-    assert all(each.killed for each in fake_ray.handles)
-    given = fake_ray.options["rlsys:r:weights:a"]
-    assert (given["num_cpus"], given["max_restarts"], given["max_concurrency"]) == (0, 0, 2 * 8 + 4)
-    assert given["runtime_env"]["env_vars"].items() >= {"A": "b", "MALLOC_MMAP_THRESHOLD_": "1073741824"}.items()
-    assert given["scheduling_strategy"] == ("a", False)
+    calls = Counter(disks.asked)
+    assert all(calls[node, "stop"] == 1 for node in "abc")
+    assert calls["c", "serve"] <= 8  # its streams may ask together for its address, and then it is known
+    assert all(actor.killed for actor in fake_ray.handles)
+    options = fake_ray.options["rlsys:r:weights:a"]
+    assert (options["num_cpus"], options["max_restarts"], options["max_concurrency"]) == (0, 0, 2 * 8 + 4)
+    assert options["runtime_env"]["env_vars"].items() >= {"A": "b", "MALLOC_MMAP_THRESHOLD_": "1073741824"}.items()
+    assert options["scheduling_strategy"] == ("a", False)
 
 
 def test_what_was_sent_for_one_node_comes_to_no_second_one(disks: Disks) -> None:
@@ -347,7 +347,7 @@ def test_a_store_that_does_not_start_or_dies_again_and_again_is_given_up(disks: 
         for _ in range(6):
             with pytest.raises(RunFailed, match="weight store of node a starting: RuntimeError: the lock is taken"):
                 await distributor.ensure(["a"])
-        assert all(each.killed for each in fake_ray.handles)
+        assert all(actor.killed for actor in fake_ray.handles)
         with pytest.raises(
             RunFailed,
             match="weight store of node a was restarted 5 times without keeping a version; last: .*lock is taken",

@@ -222,8 +222,8 @@ def test_a_worker_that_dies_while_its_weights_are_brought_is_asked_for_nothing_m
         (arrival,) = await pool.publisher.publish(version(2))
         assert arrival.delivery.version == 2
         first, second = (handle.actor for handle in fake_ray.handles)
-        assert [each for each in loaded if each[0] is first] == [(first, 1)]
-        assert [each for each in loaded if each[0] is second] == [(second, 2)]
+        assert [entry for entry in loaded if entry[0] is first] == [(first, 1)]
+        assert [entry for entry in loaded if entry[0] is second] == [(second, 2)]
 
     run(Script(load=load), scenario, distributor=FakeDistributor(brings))
 
@@ -255,18 +255,18 @@ def test_a_death_by_refused_weights_makes_nobody_a_suspect() -> None:
 
 def test_a_worker_that_comes_back_holds_the_newest_version_before_it_plays() -> None:
     async def play(worker: Any, ticket: Ticket) -> None:
-        held.append(worker.version)
+        versions.append(worker.version)
         if script.starts["w0"] == 1:
             worker.die()
 
-    held: list[int] = []
+    versions: list[int] = []
     script = Script(play=play)
 
     async def scenario(pool: RolloutPool) -> None:
         for number in (1, 2):
             await pool.publisher.publish(version(number))
         await pool.run(ticket(0), PLAY, lambda _: None)
-        assert held == [2, 2]
+        assert versions == [2, 2]
 
     run(script, scenario)
 
@@ -275,7 +275,7 @@ def test_a_worker_that_comes_back_holds_the_newest_version_before_it_plays() -> 
 def test_an_engine_that_restarts_under_a_delivery_is_stale_until_it_was_given_that_version_itself(loaded: bool) -> None:
     """What an earlier incarnation was given says nothing of the next one."""
     others, again = Gate("w0"), Gate("w1")
-    given: list[tuple[int, int]] = []  # to w1: which incarnation, and the version
+    deliveries: list[tuple[int, int]] = []  # to w1: which incarnation, and the version
 
     async def load(worker: Any, number: int) -> None:
         starts = script.starts[worker.name]
@@ -287,7 +287,7 @@ def test_an_engine_that_restarts_under_a_delivery_is_stale_until_it_was_given_th
             if starts == 2:
                 await again.load(worker, number)
         if worker.name == "w1":
-            given.append((starts, number))
+            deliveries.append((starts, number))
 
     script = Script(load=load)
 
@@ -306,7 +306,7 @@ def test_an_engine_that_restarts_under_a_delivery_is_stale_until_it_was_given_th
         again.opened.set()
         await publishing
         await until(lambda: member.state is State.READY)
-        assert given[-1] == (2, 2) and (2, 1) not in given
+        assert deliveries[-1] == (2, 2) and (2, 1) not in deliveries
 
     run(script, scenario, workers=2)
 

@@ -14,11 +14,11 @@ NAME = "v000001/bucket-000.safetensors"
 
 @pytest.fixture
 def transfers(tmp_path: Path) -> Iterator[dict[str, FlightTransfer]]:
-    made = {name: FlightTransfer(tmp_path / name, "127.0.0.1", "secret") for name in ("one", "two")}
+    flights = {name: FlightTransfer(tmp_path / name, "127.0.0.1", "secret") for name in ("one", "two")}
     (tmp_path / "one" / "v000001").mkdir(parents=True)
     (tmp_path / "two" / "v000001").mkdir(parents=True)
-    yield made
-    for transfer in made.values():
+    yield flights
+    for transfer in flights.values():
         transfer.close()
 
 
@@ -94,7 +94,7 @@ def test_a_fetch_that_comes_after_the_end_leaves_nothing(transfers: dict[str, Fl
 
 def test_a_store_finds_what_is_whole_and_keeps_one_version(tmp_path: Path) -> None:
     """What an earlier process brought is looked at byte by byte; what a rank of this node wrote is taken as it is."""
-    here = WeightFolder(tmp_path, "n1")
+    folder = WeightFolder(tmp_path, "n1")
     contents = {"bucket-000.safetensors": b"own", "bucket-001.safetensors": b"brought", "bucket-002.safetensors": b"no"}
     parts = []
     for name, content in contents.items():
@@ -102,9 +102,9 @@ def test_a_store_finds_what_is_whole_and_keeps_one_version(tmp_path: Path) -> No
         parts.append(Part(name=name, bytes=size, digest=digest, node="n1" if content == b"own" else "n2"))
     (tmp_path / "v000007/bucket-002.safetensors").unlink()
     published = WeightManifest(version=7, parts=tuple(parts))
-    assert NodeWeightStore(here).list_present(published) == [0, 1]
+    assert NodeWeightStore(folder).list_present(published) == [0, 1]
     (tmp_path / "v000007/bucket-001.safetensors").write_bytes(b"damaged")
-    store = NodeWeightStore(here)
+    store = NodeWeightStore(folder)
     assert store.list_present(published) == [0]
     for version in ("v000006", "v-00001"):
         (tmp_path / version).mkdir()

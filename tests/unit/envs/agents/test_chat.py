@@ -111,16 +111,16 @@ def test_an_answer_comes_back_as_the_history_that_it_was(family: Any) -> None:
 
 
 def test_histories_differ_by_what_they_say() -> None:
-    said = ChatAnswer(content="5", calls=CALLS[:1], sampled=sampled()).message
-    same = Message(role="assistant", content=" 5\n", calls=CALLS[:1])
+    message = ChatAnswer(content="5", calls=CALLS[:1], sampled=sampled()).message
+    variant = Message(role="assistant", content=" 5\n", calls=CALLS[:1])
     others = [
         Message(role="assistant", content="6", calls=CALLS[:1]),
         Message(role="assistant", content="5"),
         Message(role="user", content="5", calls=CALLS[:1]),
         Message(role="assistant", content="5", calls=CALLS[1:]),
     ]
-    assert history_key([same], None) == history_key([said], None) != history_key([said], ToolOffer(schemas=()))
-    assert len({history_key([other], None) for other in (said, *others)}) == 5
+    assert history_key([variant], None) == history_key([message], None) != history_key([message], ToolOffer(schemas=()))
+    assert len({history_key([other], None) for other in (message, *others)}) == 5
     assert split_history([Message(role="user", content="q")]) == ((), (Message(role="user", content="q"),))
 
 

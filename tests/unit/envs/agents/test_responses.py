@@ -97,7 +97,7 @@ def test_a_request_says_what_the_same_chat_completion_does() -> None:
         {"type": "function_call_output", "call_id": "2", "output": [{"type": "input_text", "text": "5"}]},
         {"type": "function_call_output", "call_id": "1", "output": "6"},
     ]
-    asked = {"input": items, "instructions": "Add.", "tools": [FLAT], "max_output_tokens": 9}
+    body = {"input": items, "instructions": "Add.", "tools": [FLAT], "max_output_tokens": 9}
     calls = [
         {"id": "1", "function": {"name": "add", "arguments": {"a": 1}}},
         {"id": "2", "function": {"name": "add", "arguments": {}}},
@@ -112,15 +112,15 @@ def test_a_request_says_what_the_same_chat_completion_does() -> None:
     ]
     chat = {"messages": messages, "tools": [TOOL], "max_tokens": 9, "logprobs": True}
     for overrides in (True, False):
-        request = read_response_request({**shared, **without_effect, **asked}, overrides=overrides)
+        request = read_response_request({**shared, **without_effect, **body}, overrides=overrides)
         assert request == read_request({**shared, **chat}, overrides=overrides)
 
 
 @pytest.mark.parametrize("content, calls", [("5", ()), ("", ()), ("Let me add.", CALLS), ("", CALLS)])
 def test_an_answer_comes_back_as_the_history_that_it_was(content: str, calls: tuple[ToolCall, ...]) -> None:
     answer = answered(content, calls)
-    asked = read_response_request({"input": "q", "instructions": "i", "tools": [FLAT]}, overrides=True)
-    output = response_json("1", "m", asked, [answer])["output"]
+    question = read_response_request({"input": "q", "instructions": "i", "tools": [FLAT]}, overrides=True)
+    output = response_json("1", "m", question, [answer])["output"]
     results: list[Any] = [
         {"type": "function_call_output", "call_id": call.call_id, "output": "3"} for call in answer.calls
     ]
@@ -128,19 +128,19 @@ def test_an_answer_comes_back_as_the_history_that_it_was(content: str, calls: tu
     request = read_response_request(again, overrides=True)
     history, replies = split_history(request.messages)
     assert len(replies) == len(results or [USER])
-    said = (Message(role="system", content="i"), Message(role="user", content="q"), answer.message)
-    assert history_key(history, request.settings.offer) == history_key(said, asked.settings.offer)
+    messages = (Message(role="system", content="i"), Message(role="user", content="q"), answer.message)
+    assert history_key(history, request.settings.offer) == history_key(messages, question.settings.offer)
 
 
 @pytest.mark.parametrize("stop, status", [(TurnStop.EOS, "completed"), (TurnStop.LENGTH, "incomplete")])
 @pytest.mark.parametrize("calls", [(), CALLS])
 def test_a_stream_ends_with_the_response_that_it_is(stop: TurnStop, status: str, calls: tuple[ToolCall, ...]) -> None:
-    asked = read_response_request({"input": "q", "tools": [FLAT]}, overrides=True)
-    whole = response_json("1", "m", asked, [answered("one", calls, stop)])
+    request = read_response_request({"input": "q", "tools": [FLAT]}, overrides=True)
+    whole = response_json("1", "m", request, [answered("one", calls, stop)])
     response = Response.model_validate(whole)
     assert (response.status, response.output_text) == (status, "one") and response.usage is not None
     assert response.usage.total_tokens == 10 and len(response.output) == 1 + len(calls)
-    texts = list(response_events("1", "m", asked, [answered("one", calls, stop)]))
+    texts = list(response_events("1", "m", request, [answered("one", calls, stop)]))
     datas = [json.loads(text.partition("\ndata: ")[2]) for text in texts]
     events = [TypeAdapter[Any](ResponseStreamEvent).validate_python(data) for data in datas]
     assert [event.sequence_number for event in events] == list(range(len(events)))
@@ -148,5 +148,5 @@ def test_a_stream_ends_with_the_response_that_it_is(stop: TurnStop, status: str,
     assert events[-1].type == f"response.{status}" and datas[-1]["response"]["output"] == whole["output"]
     done = [data["item"] for data in datas if data["type"] == "response.output_item.done"]
     assert done == whole["output"]
-    shown = "".join(event.delta for event in events if event.type.endswith(".delta"))
-    assert shown == "one" + "".join(json.dumps(call.arguments) for call in calls)
+    deltas = "".join(event.delta for event in events if event.type.endswith(".delta"))
+    assert deltas == "one" + "".join(json.dumps(call.arguments) for call in calls)

@@ -56,9 +56,9 @@ def test_a_question_is_answered_by_following_its_relations() -> None:
 
 
 def test_question_wording() -> None:
-    asked = Question(start="Zokami", relations=("birthplace", "ruler"), answer="Bikano")
-    assert asked.text == "What is the ruler of the birthplace of Zokami?"
-    assert replace(asked, relations=("teacher",)).text == "What is the teacher of Zokami?"
+    question = Question(start="Zokami", relations=("birthplace", "ruler"), answer="Bikano")
+    assert question.text == "What is the ruler of the birthplace of Zokami?"
+    assert replace(question, relations=("teacher",)).text == "What is the teacher of Zokami?"
 
 
 def test_the_same_seed_makes_the_same_world_and_another_another() -> None:
@@ -71,8 +71,8 @@ def test_the_real_retriever_ranks_the_needed_passage_first(entities: int) -> Non
     base = knowledge_base(KnowledgeConfig(entities=entities), seed=3)
     search = LocalSearch(RetrieverConfig(), lambda: base.documents, topk=2)
     for name, relation in list(base.facts)[:900]:
-        found = search(query(relation, name))
-        assert read_value(found[:1], relation, name) == base.facts[name, relation]
+        passages = search(query(relation, name))
+        assert read_value(passages[:1], relation, name) == base.facts[name, relation]
 
 
 @settings(max_examples=50)

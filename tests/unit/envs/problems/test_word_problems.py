@@ -52,8 +52,8 @@ def test_no_held_out_question_is_ever_trained_on() -> None:
 
 
 def test_asking_for_more_than_there_are_is_bad_input(monkeypatch: pytest.MonkeyPatch) -> None:
-    one = Template(text="{name}: {a} + {b}, {item}", steps=("a + b",), ranges={"a": (1, 2), "b": (1, 2)})
-    monkeypatch.setattr("envs.problems.word_problems.TEMPLATES", (one,))
+    template = Template(text="{name}: {a} + {b}, {item}", steps=("a + b",), ranges={"a": (1, 2), "b": (1, 2)})
+    monkeypatch.setattr("envs.problems.word_problems.TEMPLATES", (template,))
     monkeypatch.setattr("envs.problems.word_problems.NAMES", ("Ann",))
     with refused(says="49 generated word problems asked"):
         generate(49, 0)

@@ -27,7 +27,7 @@ VALUES = st.recursive(
     max_leaves=6,
 )
 PYTHONIC = FAMILIES["pythonic"]
-JSON_FAMILIES = [each for each in FAMILIES.values() if each.typed and each is not PYTHONIC]
+JSON_FAMILIES = [family for family in FAMILIES.values() if family.typed and family is not PYTHONIC]
 WORDS = st.from_regex("[A-Za-z_][A-Za-z0-9_-]{0,20}", fullmatch=True)
 BITS = [
     "<tool_call>",
@@ -183,8 +183,8 @@ def test_the_family_without_types_reads_texts_as_the_schema_says(made: list[tupl
             str(call.arguments[key]).strip() == arguments[key].strip() for key in arguments
         )
     numbers = family.write("", calls(("f", {"a": 5, "b": "5", "c": [1, "x"]})))
-    wanted = {"a": {"type": "integer"}, "b": {"type": "string"}, "c": {"type": "array"}}
-    (call,) = read_calls(family, numbers, [{"function": {"name": "f", "parameters": {"properties": wanted}}}])
+    properties = {"a": {"type": "integer"}, "b": {"type": "string"}, "c": {"type": "array"}}
+    (call,) = read_calls(family, numbers, [{"function": {"name": "f", "parameters": {"properties": properties}}}])
     assert call.arguments == {"a": 5, "b": "5", "c": [1, "x"]}
 
 
@@ -211,27 +211,27 @@ def test_the_family_without_types_reads_texts_as_the_schema_says(made: list[tupl
 )
 def test_a_text_stays_one_wherever_the_schema_takes_a_text(schema: dict[str, Any], text: str, value: Any) -> None:
     family = FAMILIES["qwen3_coder"]
-    said = family.write("", calls(("f", {"a": text})))
-    (call,) = read_calls(family, said, [{"function": {"name": "f", "parameters": {"properties": {"a": schema}}}}])
+    output = family.write("", calls(("f", {"a": text})))
+    (call,) = read_calls(family, output, [{"function": {"name": "f", "parameters": {"properties": {"a": schema}}}}])
     assert call.arguments == {"a": value} and type(call.arguments["a"]) is type(value)
 
 
 @pytest.mark.parametrize("family", FAMILIES.values(), ids=FAMILIES)
 def test_a_tag_that_closes_a_thought_is_text_inside_of_a_call(family: Family) -> None:
-    asked = calls(("f", {"a": "what is </think>?"}), ("g", {"b": "</think></think>"}))
-    written = family.write("", asked)
+    expected = calls(("f", {"a": "what is </think>?"}), ("g", {"b": "</think></think>"}))
+    written = family.write("", expected)
     for text in (written, f"perhaps {written} then\n</think>\n\n{written}", f"<think>{written}</think>{written}"):
-        assert read_calls(family, text) == asked, text
+        assert read_calls(family, text) == expected, text
     assert read_calls(family, f"<think>perhaps {written} then</think>It is 5.") == ()
     broken = written[: written.index("?")]  # of no call: it closes the thought
-    assert read_calls(family, f"<think>perhaps {broken}\n{written}") == asked
+    assert read_calls(family, f"<think>perhaps {broken}\n{written}") == expected
 
 
 @pytest.mark.parametrize("begun", ["<think>", ""])
 def test_a_mention_of_the_mark_in_a_thought_hides_no_mistral_call(begun: str) -> None:
-    family, asked = FAMILIES["mistral"], calls(("f", {"a": 1}))
+    family, expected = FAMILIES["mistral"], calls(("f", {"a": 1}))
     for thought in ("use [TOOL_CALLS] now", "[TOOL_CALLS]"):
-        assert read_calls(family, f"{begun}{thought}</think>{family.write('', asked)}") == asked
+        assert read_calls(family, f"{begun}{thought}</think>{family.write('', expected)}") == expected
 
 
 def test_the_other_form_of_a_mistral_call_may_hold_one_too() -> None:
@@ -315,14 +315,14 @@ def test_what_is_no_call_says_why(family: str, text: str, problem: str) -> None:
 
 @pytest.mark.parametrize(("written", "read"), [("abc123XYZ", "abc123XYZ"), ("1", ""), ("x" * 5000, ""), (5, "")])
 def test_an_id_is_kept_where_every_template_takes_it(written: object, read: str) -> None:
-    said = json.dumps([{"name": "search", "arguments": {}, "id": written}])
-    assert [call.call_id for call in read_calls(FAMILIES["mistral"], f"[TOOL_CALLS]{said}")] == [read]
+    payload = json.dumps([{"name": "search", "arguments": {}, "id": written}])
+    assert [call.call_id for call in read_calls(FAMILIES["mistral"], f"[TOOL_CALLS]{payload}")] == [read]
 
 
 def test_several_calls_of_which_one_is_broken() -> None:
     good = HERMES.write("", calls(("f", {"a": 1})))
     read = read_calls(HERMES, f"I look.\n{good}\n<tool_call>\noops\n</tool_call>\n{good}")
-    assert [bool(each.problem) for each in read] == [False, True, False]
+    assert [bool(call.problem) for call in read] == [False, True, False]
 
 
 def test_answers_and_thoughts_hold_no_calls() -> None:
@@ -333,11 +333,13 @@ def test_answers_and_thoughts_hold_no_calls() -> None:
 
 
 def test_other_spellings_of_a_call() -> None:
-    one = calls(("f", {"a": 1}))
-    assert read_calls(HERMES, '<tool_call>{"name": "f", "arguments": "{\\"a\\": 1}"}') == one  # a text; never closed
-    assert read_calls(FAMILIES["mistral"], '[TOOL_CALLS]f{"a": 1}') == one
-    assert read_calls(FAMILIES["mistral"], 'So:[TOOL_CALLS]f[ARGS]{"a": 1}[TOOL_CALLS]f[ARGS]{"a": 1}') == one * 2
-    assert read_calls(FAMILIES["llama3"], '<|python_tag|>{"name": "f", "parameters": {"a": 1}}') == one
+    expected = calls(("f", {"a": 1}))
+    assert (
+        read_calls(HERMES, '<tool_call>{"name": "f", "arguments": "{\\"a\\": 1}"}') == expected
+    )  # a text; never closed
+    assert read_calls(FAMILIES["mistral"], '[TOOL_CALLS]f{"a": 1}') == expected
+    assert read_calls(FAMILIES["mistral"], 'So:[TOOL_CALLS]f[ARGS]{"a": 1}[TOOL_CALLS]f[ARGS]{"a": 1}') == expected * 2
+    assert read_calls(FAMILIES["llama3"], '<|python_tag|>{"name": "f", "parameters": {"a": 1}}') == expected
 
 
 @pytest.mark.parametrize("family", FAMILIES.values(), ids=FAMILIES)

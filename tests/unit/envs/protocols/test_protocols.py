@@ -254,8 +254,8 @@ def test_parsers_never_raise_and_find_only_what_is_there(text: str) -> None:
         assert isinstance(parsed, Malformed) or parsed.text in text
         step = read_turn(protocol, text, turns_left=3)
         assert isinstance(step, Call) or (step.reply is None) != (step.end is None)
-    for found in (answer(text), math_call(text)):
-        assert found is None or found in text
+    for part in (answer(text), math_call(text)):
+        assert part is None or part in text
     if one_answer(text):
         assert answer(text) is not None
 
@@ -299,10 +299,10 @@ def test_a_megabyte_of_tags_is_read_in_one_pass() -> None:
 
 
 def test_a_base_model_reads_one_text_and_a_chat_an_instruction_of_its_own() -> None:
-    asked = Asked(question="Who?", instruction="Think.")
-    assert RESEARCH.prompt(replace(asked, raw=True)) == (
+    task = Asked(question="Who?", instruction="Think.")
+    assert RESEARCH.prompt(replace(task, raw=True)) == (
         Message(role="user", content="Think. User: Who?. Assistant:", inline=True),
     )
     question = Message(role="user", content="Who?")
-    assert RESEARCH.prompt(asked) == (Message(role="system", content="Think."), question)
-    assert RESEARCH.prompt(replace(asked, instruction="")) == (question,)
+    assert RESEARCH.prompt(task) == (Message(role="system", content="Think."), question)
+    assert RESEARCH.prompt(replace(task, instruction="")) == (question,)

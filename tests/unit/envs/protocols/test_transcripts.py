@@ -40,32 +40,32 @@ def play(name: str, *texts: str, turns: int | None = None, shelf: Shelf | None =
     documents = shelf or Shelf()
 
     async def search(query: str) -> str:
-        found = [protocol.show(await documents.search(each)) for each in protocol.queries(query)]
-        return "\n".join(found)
+        results = [protocol.show(await documents.search(part)) for part in protocol.queries(query)]
+        return "\n".join(results)
 
-    asked = Asked(question="How long is the Pell?")
-    opened = open_prompted_episode(protocol, asked, search) if name in PROMPTED else None
+    task = Asked(question="How long is the Pell?")
+    opened = open_prompted_episode(protocol, task, search) if name in PROMPTED else None
     env = ToolEpisode((), protocol, search) if opened is None else asyncio.run(opened)
     limit = max_turns(protocol, turns)
-    said = "".join(f"[{message.content}]" for message in env.first_messages())
+    transcript = "".join(f"[{message.content}]" for message in env.first_messages())
     for turn, text in enumerate(texts):
-        said += text
+        transcript += text
         step = asyncio.run(env.step(text, turns_left=limit - turn - 1))
         if step.reply is None:
             assert turn + 1 == len(texts)
-            return said, step.end
+            return transcript, step.end
         assert step.reply.inline is (step.reply.role == "tool")
         assert step.reset_context is (name == "iter_retgen")
-        said += step.reply.content if step.reply.inline else f"[{step.reply.content}]"
-    return said, None
+        transcript += step.reply.content if step.reply.inline else f"[{step.reply.content}]"
+    return transcript, None
 
 
 def test_swirl() -> None:
     shelf = Shelf(DOCUMENTS[:1])
-    said = play(
+    transcript = play(
         "swirl", "First the river. <search_query>Pell length </search_query>", "<answer>90 km</answer>", shelf=shelf
     )
-    assert said == (
+    assert transcript == (
         "First the river. <search_query>Pell length </search_query>"
         "[Pell length -> The Pell is a river.\nIt is 90 km long.]"
         "<answer>90 km</answer>",
@@ -84,34 +84,34 @@ def test_swirl_calculator() -> None:
 def test_swirl_after_its_last_query() -> None:
     query = "<search_query>q</search_query>"
     reply = "[q -> nothing found]"
-    told = "[No more queries are allowed. Write the answer now, enclosed by <answer> and </answer>.]"
+    notice = "[No more queries are allowed. Write the answer now, enclosed by <answer> and </answer>.]"
     empty = Shelf(())
     assert play("swirl", *[query] * 6, "<answer>a</answer>", shelf=empty) == (
-        (query + reply) * 5 + query + told + "<answer>a</answer>",
+        (query + reply) * 5 + query + notice + "<answer>a</answer>",
         EpisodeEnd.ANSWERED,
     )
     assert len(empty.asked) == 5
     assert play("swirl", *[query] * 7, shelf=empty)[1] is EpisodeEnd.TURN_LIMIT
     assert play("swirl", query, query, query, turns=2, shelf=empty) == (
-        query + reply + query + told + query,
+        query + reply + query + notice + query,
         EpisodeEnd.TURN_LIMIT,
     )
 
 
 def test_swirl_empty_query_is_not_searched() -> None:
     shelf = Shelf()
-    said, end = play("swirl", "<search_query> </search_query>", shelf=shelf)
-    assert (said, end, shelf.asked) == ("<search_query> </search_query>[ -> error: empty query]", None, [])
+    transcript, end = play("swirl", "<search_query> </search_query>", shelf=shelf)
+    assert (transcript, end, shelf.asked) == ("<search_query> </search_query>[ -> error: empty query]", None, [])
 
 
 def test_research() -> None:
-    said = play(
+    transcript = play(
         "research",
         "<think>a</think> <search> Pell </search>",
         " <think>b</think> no query </search>",
         " <think>c</think> <answer> The final answer is \\[ \\boxed{90 km} \\] </answer>",
     )
-    assert said == (
+    assert transcript == (
         "<think>a</think> <search> Pell </search>"
         ' <result>\n"Pell River"\nThe Pell is a river.\nIt is 90 km long.\n\n"Pell"\nPell is a town on the Pell River.'
         '\n\n"Untold"\n</result>'
@@ -124,13 +124,13 @@ def test_research() -> None:
 
 
 def test_icrl() -> None:
-    said = play(
+    transcript = play(
         "icrl",
         "<think> a </think> <search> Pell </search>",
         "Hm.",
         "<think> b </think> <answer> 90 km </answer>",
     )
-    assert said == (
+    assert transcript == (
         "<think> a </think> <search> Pell </search>"
         '\n\n<information>Doc 1(Title: "Pell River") The Pell is a river.\nIt is 90 km long.\n'
         'Doc 2(Title: "Pell") Pell is a town on the Pell River.\n'
@@ -168,7 +168,7 @@ def test_retool() -> None:
 
 def test_o2_searcher() -> None:
     shelf = Shelf(DOCUMENTS[1:])
-    said = play(
+    transcript = play(
         "o2_searcher",
         "<think>a</think><search>\n<query>Pell </query>\n<query>Pell River</query>\n</search>",
         "<search>Pell</search>",
@@ -176,10 +176,10 @@ def test_o2_searcher() -> None:
         "<think>b</think><answer>90 km</answer>",
         shelf=shelf,
     )
-    found = '"Pell"\nPell is a town on the Pell River. "Untold"'
-    assert said == (
+    learnings = '"Pell"\nPell is a town on the Pell River. "Untold"'
+    assert transcript == (
         "<think>a</think><search>\n<query>Pell </query>\n<query>Pell River</query>\n</search>"
-        f"[Search learnings: <learnings>{found}\n{found}</learnings>.\n]"
+        f"[Search learnings: <learnings>{learnings}\n{learnings}</learnings>.\n]"
         "<search>Pell</search>"
         "[Search learnings: <learnings></learnings>.\n]"
         "Hm."
@@ -197,8 +197,8 @@ def test_o2_searcher_searches_four_times_with_five_queries_at_most() -> None:
     shelf = Shelf(())
     search = PROTOCOLS["o2_searcher"].write_call("q")
     assert search == "<search>\n<query>q</query>\n</search>"
-    said, end = play("o2_searcher", *[search] * 5, shelf=shelf)
-    assert (said.count("<learnings>"), end, len(shelf.asked)) == (4, EpisodeEnd.TURN_LIMIT, 4)
+    transcript, end = play("o2_searcher", *[search] * 5, shelf=shelf)
+    assert (transcript.count("<learnings>"), end, len(shelf.asked)) == (4, EpisodeEnd.TURN_LIMIT, 4)
     shelf = Shelf(())
     play("o2_searcher", "<search>" + "<query>q</query>" * 100 + "</search>", shelf=shelf)
     assert len(shelf.asked) == 5
@@ -223,18 +223,20 @@ def test_direct_and_cot_never_search() -> None:
 
 def test_rag_searches_the_question_once() -> None:
     shelf = Shelf()
-    said, end = play("rag", BOXED, shelf=shelf)
-    assert (said, end) == (f"[{PASSAGES}\n\nQuestion: How long is the Pell?]{BOXED}", ANSWERED)
+    transcript, end = play("rag", BOXED, shelf=shelf)
+    assert (transcript, end) == (f"[{PASSAGES}\n\nQuestion: How long is the Pell?]{BOXED}", ANSWERED)
     assert shelf.asked == ["How long is the Pell?"]
     assert play("rag", "<search>a</search>", shelf=shelf)[1] is MALFORMED
 
 
 def test_iter_retgen_searches_with_its_own_answers_in_new_contexts() -> None:
     shelf = Shelf(DOCUMENTS[2:])
-    asked = '["Untold"\n\nQuestion: How long is the Pell?\nLet\'s think step by step.]'
-    said, end = play("iter_retgen", "<think> A river. </think> Hm.", f"<think>b</think>{BOXED}", BOXED, shelf=shelf)
-    assert (said, end) == (
-        f"{asked}<think> A river. </think> Hm.{asked}<think>b</think>{BOXED}{asked}{BOXED}",
+    prompt = '["Untold"\n\nQuestion: How long is the Pell?\nLet\'s think step by step.]'
+    transcript, end = play(
+        "iter_retgen", "<think> A river. </think> Hm.", f"<think>b</think>{BOXED}", BOXED, shelf=shelf
+    )
+    assert (transcript, end) == (
+        f"{prompt}<think> A river. </think> Hm.{prompt}<think>b</think>{BOXED}{prompt}{BOXED}",
         ANSWERED,
     )
     assert shelf.asked == [
@@ -248,10 +250,10 @@ def test_iter_retgen_searches_with_its_own_answers_in_new_contexts() -> None:
 def test_ircot_searches_every_sentence() -> None:
     shelf = Shelf(DOCUMENTS[2:])
     sentence = "<think> The Pell is a river. </think>"
-    said, end = play("ircot", sentence, BOXED, shelf=shelf)
-    assert (said, end) == (f'["Untold"\n\nQuestion: How long is the Pell?]{sentence}["Untold"]{BOXED}', ANSWERED)
+    transcript, end = play("ircot", sentence, BOXED, shelf=shelf)
+    assert (transcript, end) == (f'["Untold"\n\nQuestion: How long is the Pell?]{sentence}["Untold"]{BOXED}', ANSWERED)
     assert shelf.asked == ["How long is the Pell?", "The Pell is a river."]
-    told = "[No more passages. Write the answer now, enclosed by <answer> and </answer>.]"
-    said, end = play("ircot", *[sentence] * 9, BOXED, shelf=shelf)
-    assert said.endswith(f"{sentence}{told}{BOXED}") and end is ANSWERED
+    notice = "[No more passages. Write the answer now, enclosed by <answer> and </answer>.]"
+    transcript, end = play("ircot", *[sentence] * 9, BOXED, shelf=shelf)
+    assert transcript.endswith(f"{sentence}{notice}{BOXED}") and end is ANSWERED
     assert play("ircot", *[sentence] * 10, shelf=shelf)[1] is EpisodeEnd.TURN_LIMIT

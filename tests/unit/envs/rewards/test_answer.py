@@ -38,8 +38,8 @@ def scored(*messages: tuple[str, str], gold: str = "24", truncated: bool = False
     ],
 )
 def test_parts_of_a_last_message(text: str, correct: float, form: float) -> None:
-    given = scored(("assistant", "<math_exp>48 / 2</math_exp>"), ("user", "48 / 2 -> 24.0"), ("assistant", text))
-    assert given == Reward(value=correct + form, parts={"correct": correct, "format": form})
+    score = scored(("assistant", "<math_exp>48 / 2</math_exp>"), ("user", "48 / 2 -> 24.0"), ("assistant", text))
+    assert score == Reward(value=correct + form, parts={"correct": correct, "format": form})
 
 
 @pytest.mark.parametrize(
@@ -63,8 +63,8 @@ def test_parts_of_a_last_message(text: str, correct: float, form: float) -> None
 )
 def test_the_last_number_of_a_message_that_knows_no_form(text: str, gold: str, correct: float, form: float) -> None:
     reward = AnswerReward(AnswerRewardConfig(reads="last_number"))
-    given = reward(transcript(("assistant", "24"), ("user", "go on"), ("assistant", text), golds=(gold,)))
-    assert given == Reward(value=correct + form, parts={"correct": correct, "format": form})
+    score = reward(transcript(("assistant", "24"), ("user", "go on"), ("assistant", text), golds=(gold,)))
+    assert score == Reward(value=correct + form, parts={"correct": correct, "format": form})
     cut = reward(transcript(("assistant", text), golds=(gold,), truncated=True))
     assert cut.parts == {"correct": correct, "format": 0.0}
 
@@ -83,9 +83,9 @@ def test_a_cut_off_episode_is_not_well_formed() -> None:
 
 
 def test_weights_are_the_configured_ones() -> None:
-    said = transcript("<answer>24</answer>", golds=("no", "24"))
-    given = make_reward(AnswerRewardConfig(correct=0.7, format=0.2))(said)
-    assert given.parts == {"correct": 0.7, "format": 0.2} and given.value == sum(given.parts.values())
+    conversation = transcript("<answer>24</answer>", golds=("no", "24"))
+    score = make_reward(AnswerRewardConfig(correct=0.7, format=0.2))(conversation)
+    assert score.parts == {"correct": 0.7, "format": 0.2} and score.value == sum(score.parts.values())
 
 
 def test_a_task_without_answers_is_not_a_zero() -> None:
@@ -144,9 +144,9 @@ def test_texts_compare_without_case_and_numbers_without_rounding() -> None:
 @given(st.text(), st.booleans())
 def test_any_text_is_scored_and_its_parts_sum_to_the_value(text: str, truncated: bool) -> None:
     for content in (text, f"<answer>{text}</answer>"):
-        given = scored(("assistant", content), truncated=truncated)
-        assert given.value == sum(given.parts.values())
-        assert set(given.parts) == {"correct", "format"}
+        score = scored(("assistant", content), truncated=truncated)
+        assert score.value == sum(score.parts.values())
+        assert set(score.parts) == {"correct", "format"}
 
 
 def test_reward_is_picked_by_name() -> None:

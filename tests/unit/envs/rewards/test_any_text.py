@@ -41,13 +41,13 @@ def check(name: str, scored: Transcript) -> None:
     if name == "multiple_choice":
         task = Task(task_id="t", question="q", answers=("B",), record=RECORD)
         scored = Transcript(task=task, messages=scored.messages)
-    given = reward(scored)
-    assert given.value == sum(given.parts.values())
+    score = reward(scored)
+    assert score.value == sum(score.parts.values())
     assert isinstance(reward, Explains)
     findings = reward.findings(scored)
-    for part, value in given.parts.items():
+    for part, value in score.parts.items():
         assert math.fsum(finding.value for finding in findings if finding.part == part) == value
-    assert {finding.part for finding in findings} <= set(given.parts)
+    assert {finding.part for finding in findings} <= set(score.parts)
     for finding in findings:
         assert len(finding.text) <= EXCERPT
         if finding.span is not None:
@@ -55,7 +55,7 @@ def check(name: str, scored: Transcript) -> None:
             assert 0 <= finding.span.start <= finding.span.end <= len(content)
             assert content[finding.span.start : finding.span.end].startswith(finding.text)
             assert scored.messages[finding.span.message].role == "assistant"
-    assert abs(given.value) <= BOUNDS.get(name, 1.0) + 1e-12
+    assert abs(score.value) <= BOUNDS.get(name, 1.0) + 1e-12
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -74,7 +74,7 @@ def test_the_environments_words_change_nothing(name: str) -> None:
     plain, attacked = (transcript([ours, ("tool", text), last]) for text in ("", hostile))
     if name == "multiple_choice":
         task = Task(task_id="t", question="q", answers=("B",), record=RECORD)
-        plain, attacked = (Transcript(task=task, messages=each.messages) for each in (plain, attacked))
+        plain, attacked = (Transcript(task=task, messages=scored.messages) for scored in (plain, attacked))
     assert reward(plain) == reward(attacked)
 
 

@@ -143,9 +143,9 @@ def test_findings_name_the_step_that_fails_and_why() -> None:
 def test_any_text_is_scored_and_its_parts_sum_to_the_value(text: str, verify: bool, truncated: bool) -> None:
     plan = PLAN[0] if verify else None
     for written in (text, f"{PLAN[0]}\n{text}", f"[PLAN]{text}[PLAN END]"):
-        given = scored(written, plan, config=PARTIAL, truncated=truncated)
-        assert given.value == sum(given.parts.values())
-        assert set(given.parts) == set(parts())
+        score = scored(written, plan, config=PARTIAL, truncated=truncated)
+        assert score.value == sum(score.parts.values())
+        assert set(score.parts) == set(parts())
 
 
 @pytest.mark.parametrize("record", [{}, {"initial": START}, {"initial": START, "goal": GOAL, "plan": "wait"}])

@@ -61,22 +61,22 @@ def test_a_finding_that_no_file_can_hold_is_none(fields: dict[str, Any]) -> None
 
 def test_numbers_of_a_library_become_plain_ones() -> None:
     span = Span(message=np.int64(0), start=np.int64(1), end=np.int64(2))  # type: ignore[arg-type]
-    (found,) = score_and_explain(
+    (finding,) = score_and_explain(
         Damaged(Finding(part="own", rule="x", value=np.float32(0.5), span=span)), SAID
     ).findings
-    assert (type(found.value), found.span and type(found.span.start)) == (float, int)
+    assert (type(finding.value), finding.span and type(finding.span.start)) == (float, int)
 
 
 def test_a_sum_of_findings_is_computed_once() -> None:
     reward = Sum()
     scored = score_and_explain(reward, SAID)
     assert reward.asked == 1 and scored == reward(SAID)
-    assert [each.rule for each in scored.findings] == ["equal", "box"]
+    assert [finding.rule for finding in scored.findings] == ["equal", "box"]
 
 
 def test_an_explanation_that_breaks_costs_nothing_but_itself() -> None:
     assert score_and_explain(Broken(), SAID) == Reward(value=2.0, parts={"own": 2.0})
     assert score_and_explain(Broken(), SAID).findings == ()
-    assert [each.rule for each in score_and_explain(Odd(), SAID).findings] == ["x"]
-    assert [each.rule for each in score_and_explain(Told(), SAID).findings] == ["y"]
+    assert [finding.rule for finding in score_and_explain(Odd(), SAID).findings] == ["x"]
+    assert [finding.rule for finding in score_and_explain(Told(), SAID).findings] == ["y"]
     assert score_and_explain(lambda transcript: Reward(value=1.0, parts={}), SAID).findings == ()

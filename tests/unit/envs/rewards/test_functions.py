@@ -24,8 +24,8 @@ seen: dict[str, Any] = {}
 
 
 def digits(completions: Any, answer: Any, **kwargs: Any) -> list[float]:
-    said = [completion[0]["content"] for completion in completions]
-    return [float(right in text.split()) - 0.01 * len(text) for text, right in zip(said, answer, strict=True)]
+    texts = [completion[0]["content"] for completion in completions]
+    return [float(right in text.split()) - 0.01 * len(text) for text, right in zip(texts, answer, strict=True)]
 
 
 async def brief(completions: Any, **kwargs: Any) -> list[float | None]:
@@ -81,7 +81,7 @@ def unawaited(completions: Any, **kwargs: Any) -> Any:
 
 
 def finds_none(completions: Any, **kwargs: Any) -> Any:
-    return [next(each for each in completions if each == "")]
+    return [next(completion for completion in completions if completion == "")]
 
 
 def cancels(completions: Any, **kwargs: Any) -> Any:
@@ -131,20 +131,20 @@ def scored(given: FunctionsRewardConfig, *said: Any, **fields: Any) -> Reward:
 
 
 def test_values_are_weighed_and_what_does_not_apply_adds_nothing() -> None:
-    both = config(digits=1.0, brief=0.5)
-    one = scored(both, "It is 122", golds=("122",))
-    assert one.parts == {"digits": pytest.approx(0.91), "brief": 0.5} and one.value == pytest.approx(1.41)
-    long = scored(both, "The answer to it is 122", golds=("122",))
+    weights = config(digits=1.0, brief=0.5)
+    short = scored(weights, "It is 122", golds=("122",))
+    assert short.parts == {"digits": pytest.approx(0.91), "brief": 0.5} and short.value == pytest.approx(1.41)
+    long = scored(weights, "The answer to it is 122", golds=("122",))
     assert long.parts == {"digits": pytest.approx(0.77), "brief": 0.0}
-    assert [found.rule for found in long.findings] == ["0.77 times 1", "does not apply"]
+    assert [finding.rule for finding in long.findings] == ["0.77 times 1", "does not apply"]
 
 
 def test_a_function_of_trl_gets_the_columns_of_the_row_and_lists_of_one() -> None:
     prompt = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "2 + 3?"}]
     row = {"prompt": prompt, "answer": "5", "level": 4}
     scored(config("records"), "5", ("tool", "5.0"), "so 5", record=row, token_ids=(7, 8))
-    said = [("assistant", "5"), ("tool", "5.0"), ("assistant", "so 5")]
-    completions = [[{"role": role, "content": content} for role, content in said]]
+    messages = [("assistant", "5"), ("tool", "5.0"), ("assistant", "so 5")]
+    completions = [[{"role": role, "content": content} for role, content in messages]]
     assert seen == {"prompts": [prompt], "completions": completions, "ids": [[7, 8]], "state": None, "level": [4]}
     scored(config("digits", "everything"), "5", record=row, golds=("5",))
     assert (seen["answer"], seen["level"]) == (["5"], [4]) and not {"prompt", "trainer_state"} & seen.keys()
@@ -275,6 +275,6 @@ def test_a_missing_column_is_said_before_a_run(tmp_path: Path) -> None:
 
 
 def test_a_transcript_scored_without_its_awaited_values_says_so() -> None:
-    said: Transcript = transcript("5")
+    conversation: Transcript = transcript("5")
     with refused(says="was not awaited"):
-        FunctionsReward(config("brief"))(said)
+        FunctionsReward(config("brief"))(conversation)

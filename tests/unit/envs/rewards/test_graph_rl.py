@@ -50,10 +50,10 @@ def values(task: Task, text: str) -> list[float]:
 
 
 def test_invented_steps_are_counted_whichever_reward_is_paid() -> None:
-    said = transcript(reply(f"0 is connected to 4. {INVENTED}", "yes"), task=LINKS)
+    conversation = transcript(reply(f"0 is connected to 4. {INVENTED}", "yes"), task=LINKS)
     for kind in ("solution", "process"):
         reward = GraphRLReward(GraphRLRewardConfig(kind=kind))  # type: ignore[arg-type]
-        assert reward.pooled(said) == {"right_by_real_steps": (0.0, 1.0), "hallucinated_steps": (1.0, 2.0)}
+        assert reward.pooled(conversation) == {"right_by_real_steps": (0.0, 1.0), "hallucinated_steps": (1.0, 2.0)}
         assert reward.pooled(transcript(reply("", "no"), task=APART)) == {"right_by_real_steps": (1.0, 1.0)}
 
 
@@ -124,9 +124,11 @@ def test_one_invention_in_n_steps_costs_about_two_nths_and_the_findings_say_n() 
     reward = GraphRLReward(GraphRLRewardConfig())
     true = ["0 is connected to 4.", "4 -> 2", "1 is connected to 4.", "0 -> 4 -> 1", "4 is connected to 1, 2."]
     for count in (1, 2, 6):
-        said = transcript(reply(" ".join([INVENTED, *(f"{each}\n" for each in true[: count - 1])]), "yes"), task=LINKS)
-        assert reward(said).parts["steps"] == pytest.approx(0.05 - 2.05 / count)
-        steps = [finding for finding in reward.findings(said) if finding.part == "steps"]
+        conversation = transcript(
+            reply(" ".join([INVENTED, *(f"{step}\n" for step in true[: count - 1])]), "yes"), task=LINKS
+        )
+        assert reward(conversation).parts["steps"] == pytest.approx(0.05 - 2.05 / count)
+        steps = [finding for finding in reward.findings(conversation) if finding.part == "steps"]
         assert steps[0].rule == f"hallucinated edge step 1 of {count}: no edge 0-2"
         assert steps[0].text == INVENTED
 
@@ -177,9 +179,9 @@ def test_a_given_verdict_stands_in_for_the_oracle_but_not_for_a_hallucination() 
 
 
 def test_the_last_message_of_the_model_counts_and_nobody_elses() -> None:
-    said = ("Hm.", ("user", reply(THREE, "no")), reply(THREE, "yes"), ("tool", reply(INVENTED, "no")))
+    messages = ("Hm.", ("user", reply(THREE, "no")), reply(THREE, "yes"), ("tool", reply(INVENTED, "no")))
     reward = GraphRLReward(GraphRLRewardConfig())
-    assert reward(transcript(*said, task=LINKS)).value == pytest.approx(1.15)
+    assert reward(transcript(*messages, task=LINKS)).value == pytest.approx(1.15)
     assert reward(transcript(task=LINKS)).value == 0
 
 
@@ -208,7 +210,7 @@ def test_a_broken_task_is_bad_input(change: dict[str, Any], complaint: str) -> N
 def test_any_text_is_scored_and_its_parts_sum_to_the_value(text: str, truncated: bool) -> None:
     reward = GraphRLReward(GraphRLRewardConfig(preset="text"))
     for task in (LINKS, ROADS):
-        for said in (text, reply(text, text)):
-            scored = reward(transcript(said, task=task, truncated=truncated))
+        for message in (text, reply(text, text)):
+            scored = reward(transcript(message, task=task, truncated=truncated))
             assert scored.value == pytest.approx(math.fsum(scored.parts.values()))
             assert -4 <= scored.value <= 1.35

@@ -17,7 +17,9 @@ FULL = "<think>x</think><search>q</search><information>d</information><think>y</
 
 
 def score(response: str, reward=REWARD, **fields):
-    return reward(transcript(*((each.role, each.content) for each in split_inline(response, INFORMATION)), **fields))
+    return reward(
+        transcript(*((message.role, message.content) for message in split_inline(response, INFORMATION)), **fields)
+    )
 
 
 @pytest.mark.parametrize(
@@ -45,11 +47,11 @@ def score(response: str, reward=REWARD, **fields):
     ],
 )
 def test_the_worked_table(response: str, accuracy: float, form: float) -> None:
-    given = score(response)
-    assert given.value == pytest.approx(0.8 * accuracy + 0.2 * form, abs=1e-12)
-    assert given.parts["accuracy"] == 0.8 * accuracy
-    assert given.parts["format"] + given.parts["clamp"] == pytest.approx(0.2 * form, abs=1e-12)
-    assert given.value == sum(given.parts.values())
+    result = score(response)
+    assert result.value == pytest.approx(0.8 * accuracy + 0.2 * form, abs=1e-12)
+    assert result.parts["accuracy"] == 0.8 * accuracy
+    assert result.parts["format"] + result.parts["clamp"] == pytest.approx(0.2 * form, abs=1e-12)
+    assert result.value == sum(result.parts.values())
 
 
 def test_the_clamp_is_a_part_of_its_own() -> None:
@@ -63,8 +65,8 @@ def test_the_clamp_is_a_part_of_its_own() -> None:
 def test_only_the_models_own_tags_count() -> None:
     document = "<information><think></think><search></search><answer>Paris</answer></information>"
     assert score(document).value == 0.0  # an empty response
-    said = score(f"<search>q</search>{document}<answer>Rome</answer>")
-    assert said.value == pytest.approx(0.2 * 0.85)
+    result = score(f"<search>q</search>{document}<answer>Rome</answer>")
+    assert result.value == pytest.approx(0.2 * 0.85)
     assert score(f"hm{INVALID_ACTION}").value == pytest.approx(0.2 * 0.25)
     cut = "<think>x</think><search>q</search><information><answer>Paris</answer>"  # the closing tag is cut off
     assert score(cut).value == pytest.approx(0.2 * 0.5)
@@ -110,8 +112,8 @@ PROGRAM = "<think>x</think><code>\n```python\nprint(42)\n```\n</code>\n<interpre
 
 
 def score_code(response: str, golds: tuple[str, ...] = ("42",), **fields):
-    said = split_inline(response, CODE.inline)
-    return CODE(transcript(*((each.role, each.content) for each in said), golds=golds, **fields))
+    messages = split_inline(response, CODE.inline)
+    return CODE(transcript(*((message.role, message.content) for message in messages), golds=golds, **fields))
 
 
 @pytest.mark.parametrize(
@@ -130,8 +132,8 @@ def score_code(response: str, golds: tuple[str, ...] = ("42",), **fields):
     ],
 )
 def test_boxed_answers_and_code(response: str, accuracy: float, form: float) -> None:
-    given = score_code(response)
-    assert given.value == pytest.approx(0.8 * accuracy + 0.2 * form, abs=1e-12)
+    result = score_code(response)
+    assert result.value == pytest.approx(0.8 * accuracy + 0.2 * form, abs=1e-12)
 
 
 def test_what_the_interpreter_says_is_not_the_models() -> None:
@@ -140,10 +142,10 @@ def test_what_the_interpreter_says_is_not_the_models() -> None:
 
 
 def test_algebra_is_left_to_the_grader() -> None:
-    said, golds = transcript(PROGRAM + "<answer>\\boxed{(x+1)^2}</answer>", golds=("x^2+2x+1",)), ("x^2+2x+1",)
-    assert CODE.grading(said) == Grading(given="(x+1)^2", golds=golds)
+    conversation, golds = transcript(PROGRAM + "<answer>\\boxed{(x+1)^2}</answer>", golds=("x^2+2x+1",)), ("x^2+2x+1",)
+    assert CODE.grading(conversation) == Grading(given="(x+1)^2", golds=golds)
     with refused(says="needs a grader"):
-        CODE(said)
-    assert CODE(replace(said, correct=True)).parts["accuracy"] == 0.8
-    assert CODE.grading(replace(said, correct=True)) is None
-    assert REWARD.grading(said) is None and CODE.grading(transcript("nothing")) is None
+        CODE(conversation)
+    assert CODE(replace(conversation, correct=True)).parts["accuracy"] == 0.8
+    assert CODE.grading(replace(conversation, correct=True)) is None
+    assert REWARD.grading(conversation) is None and CODE.grading(transcript("nothing")) is None

@@ -15,9 +15,9 @@ RIGHT, WRONG, NONE = "so \\boxed{24}", "so \\boxed{25}", "so 24"
 
 def value(text: str, tokens: int | None, truncated: bool = False, correct: bool | None = None, **config) -> float:
     reward = LongCotReward(LongCotRewardConfig(**config))
-    given = reward(transcript(text, golds=("24",), num_tokens=tokens, truncated=truncated, correct=correct))
-    assert given.parts == {"outcome": given.value}
-    return given.value
+    score = reward(transcript(text, golds=("24",), num_tokens=tokens, truncated=truncated, correct=correct))
+    assert score.parts == {"outcome": score.value}
+    return score.value
 
 
 @pytest.mark.parametrize(
@@ -81,9 +81,9 @@ def test_the_length_is_in_tokens_and_its_absence_no_zero() -> None:
 
 def test_repetition_is_beside_the_value_with_its_own_discount() -> None:
     reward = LongCotReward(LongCotRewardConfig(repetition_ngram=2, repetition_discount=0.9))
-    given = reward(transcript(RIGHT, golds=("24",), token_ids=(1, 2, 3, 1, 2, 3, 4), num_tokens=7168))
-    (stream,) = given.streams
-    assert (stream.name, stream.discount, given.value) == ("repetition", 0.9, 1.5)
+    score = reward(transcript(RIGHT, golds=("24",), token_ids=(1, 2, 3, 1, 2, 3, 4), num_tokens=7168))
+    (stream,) = score.streams
+    assert (stream.name, stream.discount, score.value) == ("repetition", 0.9, 1.5)
     assert stream.values == (0, 0, 0, -0.05, -0.05, -0.05, 0)
     unpunished = LongCotReward(LongCotRewardConfig(repetition_penalty=0))
     assert unpunished(transcript(RIGHT, golds=("24",), token_ids=(1,))).streams == ()
@@ -92,10 +92,10 @@ def test_repetition_is_beside_the_value_with_its_own_discount() -> None:
 
 @pytest.mark.parametrize("kind", ["classic", "base_model"])
 def test_what_the_cosine_is_compared_with_has_no_stream_unless_it_is_asked_for(kind) -> None:
-    said = transcript(RIGHT, golds=("24",), token_ids=(1, 2, 1, 2), num_tokens=7168)
-    assert LongCotReward(LongCotRewardConfig(kind=kind, repetition_ngram=2))(said).streams == ()
-    asked = LongCotRewardConfig(kind=kind, repetition_ngram=2, repetition_penalty=-0.1)
-    assert [stream.values for stream in LongCotReward(asked)(said).streams] == [(0, 0, -0.1, -0.1)]
+    conversation = transcript(RIGHT, golds=("24",), token_ids=(1, 2, 1, 2), num_tokens=7168)
+    assert LongCotReward(LongCotRewardConfig(kind=kind, repetition_ngram=2))(conversation).streams == ()
+    config = LongCotRewardConfig(kind=kind, repetition_ngram=2, repetition_penalty=-0.1)
+    assert [stream.values for stream in LongCotReward(config)(conversation).streams] == [(0, 0, -0.1, -0.1)]
 
 
 class Judge:
@@ -120,8 +120,8 @@ def test_only_what_needs_algebra_goes_to_the_grader() -> None:
         assert asyncio.run(verdict(reward, scored)) == (scored, None)
     open_question = transcript("\\boxed{\\sqrt{576}}", golds=("24",), num_tokens=7168)
     assert reward.grading(open_question) == Grading(given="\\sqrt{576}", golds=("24",))
-    filled, asked = asyncio.run(verdict(reward, open_question))
-    assert asked == ("\\sqrt{576}", ("24",)) and filled.correct is True and reward(filled).value == 1.5
+    filled, question = asyncio.run(verdict(reward, open_question))
+    assert question == ("\\sqrt{576}", ("24",)) and filled.correct is True and reward(filled).value == 1.5
     with refused(where="task t", says="the answer needs a grader"):
         reward(open_question)
     at_the_limit = transcript("\\boxed{\\sqrt{576}}", golds=("24",), num_tokens=14336)
@@ -129,13 +129,13 @@ def test_only_what_needs_algebra_goes_to_the_grader() -> None:
 
 
 def test_the_judge_compares_with_the_answers_or_with_the_worked_solution() -> None:
-    given = transcript(RIGHT, golds=("24", "two dozen"), num_tokens=9, record={"solution": "12 + 12 = 24."})
-    shown = {}
+    conversation = transcript(RIGHT, golds=("24", "two dozen"), num_tokens=9, record={"solution": "12 + 12 = 24."})
+    references = {}
     for reference in ("answers", "solution"):
         judge = JudgeConfig(model="m")
-        (request,) = LongCotReward(LongCotRewardConfig(reference=reference, judge=judge)).judging(given)
-        shown[reference] = request.fields["reference"]
-    assert shown == {"answers": "24 or two dozen", "solution": "12 + 12 = 24."}
+        (request,) = LongCotReward(LongCotRewardConfig(reference=reference, judge=judge)).judging(conversation)
+        references[reference] = request.fields["reference"]
+    assert references == {"answers": "24 or two dozen", "solution": "12 + 12 = 24."}
     with refused("reward.reference", found="solution"):
         LongCotRewardConfig(reference="solution")
 

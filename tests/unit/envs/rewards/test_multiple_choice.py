@@ -157,8 +157,8 @@ DENYING = {
     ],
 )
 def test_words_of_an_option_deny_nothing(form: str, letter: str) -> None:
-    said = form.format(letter=letter, words=DENYING[letter])
-    (finding,) = REWARD.findings(transcript(said, golds=(letter,), record={"options": DENYING}))
+    text = form.format(letter=letter, words=DENYING[letter])
+    (finding,) = REWARD.findings(transcript(text, golds=(letter,), record={"options": DENYING}))
     assert finding.value == 1.0, finding
     other = transcript(f"It is not true that the answer is {letter}", golds=(letter,), record={"options": DENYING})
     assert REWARD.findings(other)[0].value == 0.0

@@ -36,9 +36,11 @@ def test_the_papers_numbers(length: int, expected: float) -> None:
 
 @given(st.integers(0, 200), st.integers(1, 100), st.integers(0, 50))
 def test_it_falls_by_equal_steps_and_stays_within_the_penalty(length: int, buffer: int, more: int) -> None:
-    here, there = (overlong(n, limit=buffer + more, buffer=buffer, penalty=-1.0) for n in (length, length + 1))
-    assert -1.0 <= there <= here <= 0.0
-    assert here - there == pytest.approx(1 / buffer if more <= length < more + buffer else 0.0)
+    penalty, next_penalty = (
+        overlong(n, limit=buffer + more, buffer=buffer, penalty=-1.0) for n in (length, length + 1)
+    )
+    assert -1.0 <= next_penalty <= penalty <= 0.0
+    assert penalty - next_penalty == pytest.approx(1 / buffer if more <= length < more + buffer else 0.0)
 
 
 @pytest.mark.parametrize("buffer", [0, 11])

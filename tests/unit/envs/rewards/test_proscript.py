@@ -60,7 +60,7 @@ def test_only_the_model_orders() -> None:
 
 def test_each_constraint_is_explained() -> None:
     findings = REWARD.findings(transcript("so step1->step2->step3", record=MILK))
-    assert [(each.rule, each.value, each.text) for each in findings] == [
+    assert [(finding.rule, finding.value, finding.text) for finding in findings] == [
         ("step3 before step2: in the other order", 0.0, "step1->step2->step3"),
         ("step1 before step2", 0.5, "step1->step2->step3"),
     ]

@@ -139,12 +139,12 @@ def numbers(config: object, one: Transcript) -> dict[str, float]:
 
 
 def test_a_short_answer_is_compared_in_every_way_of_the_papers() -> None:
-    found = numbers(ResearchRewardConfig(), transcript(BOXED))
+    scores = numbers(ResearchRewardConfig(), transcript(BOXED))
     # one of two words is right: precision 1/2, recall 1
     third = pytest.approx(2 / 3)
-    assert found == {"exact_match": 0.0, "cover_match": 1.0, "f1": third, "f1_musique": third, "f1_icrl": third}
-    found = numbers(IcrlRewardConfig(), transcript("<ANSWER> the paris paris </answer>"))
-    assert (found["f1"], found["f1_icrl"], found["exact_match"]) == (third, 1.0, 0.0)
+    assert scores == {"exact_match": 0.0, "cover_match": 1.0, "f1": third, "f1_musique": third, "f1_icrl": third}
+    scores = numbers(IcrlRewardConfig(), transcript("<ANSWER> the paris paris </answer>"))
+    assert (scores["f1"], scores["f1_icrl"], scores["exact_match"]) == (third, 1.0, 0.0)
     assert set(numbers(ResearchRewardConfig(), transcript("Paris")).values()) == {0.0}  # in no box: no answer
     assert numbers(AnswerRewardConfig(), transcript("<answer>Paris</answer>")) == {}
 
@@ -152,9 +152,9 @@ def test_a_short_answer_is_compared_in_every_way_of_the_papers() -> None:
 def test_constraints_are_pooled_over_the_set_and_not_averaged() -> None:
     reward = make_reward(ProscriptRewardConfig())
     steps = {"steps": ["step1", "step2", "step3"], "constraints": [["step1", "step2"]]}
-    one = transcript("step2 -> step1", record=steps)  # 0 of 1
-    other = transcript("step1 -> step2 -> step3", record=steps | {"constraints": [["step1", "step2"]] * 3})  # 3 of 3
-    assert values(merge([measures(reward, one), measures(reward, other)])) == {"constraints_pooled": 3 / 4}
+    wrong = transcript("step2 -> step1", record=steps)  # 0 of 1
+    right = transcript("step1 -> step2 -> step3", record=steps | {"constraints": [["step1", "step2"]] * 3})  # 3 of 3
+    assert values(merge([measures(reward, wrong), measures(reward, right)])) == {"constraints_pooled": 3 / 4}
 
 
 class Says:
@@ -183,13 +183,15 @@ class Says:
 )
 def test_a_judge_is_asked_about_the_answer_and_nobody_about_none(answer: str, said: str, judged: str | None) -> None:
     reward = JudgedReward(JudgedRewardConfig(answer=answer, judge=JudgeConfig(model="m", endpoint="http://h/v1")))  # type: ignore[arg-type]
-    judge, one = Says("Paris"), transcript(said, golds=("Paris", "Paname"))
-    known = asyncio.run(resolve_requests(reward, one, None, lambda config: judge))  # type: ignore[arg-type, return-value]
+    judge, conversation = Says("Paris"), transcript(said, golds=("Paris", "Paname"))
+    known = asyncio.run(resolve_requests(reward, conversation, None, lambda config: judge))  # type: ignore[arg-type, return-value]
     assert reward(known).value == (judged is not None)
-    assert [(each.kind, each.fields["answer"]) for each in judge.asked] == [("research", judged)] * (judged is not None)
+    assert [(request.kind, request.fields["answer"]) for request in judge.asked] == [("research", judged)] * (
+        judged is not None
+    )
     if judged is not None:
         assert judge.asked[0].fields["answers"] == '["Paris", "Paname"]'
         with pytest.raises(BadInput, match="no verdict on the answer"):
-            reward(one)
-    wrong = asyncio.run(resolve_requests(reward, one, None, lambda config: Says("Rome")))  # type: ignore[arg-type, return-value]
+            reward(conversation)
+    wrong = asyncio.run(resolve_requests(reward, conversation, None, lambda config: Says("Rome")))  # type: ignore[arg-type, return-value]
     assert reward(wrong).parts == {"judge": 0.0}

@@ -49,7 +49,7 @@ def boxed(answer: str) -> str:
     ],
 )
 def test_the_worked_table(response, golds, truncated, repo, paper) -> None:
-    messages = tuple((each.role, each.content) for each in split_inline(response, RESULT))
+    messages = tuple((message.role, message.content) for message in split_inline(response, RESULT))
     scored = transcript(*messages, golds=tuple(golds), truncated=truncated)
     assert REPO(scored).value == pytest.approx(repo, abs=1e-6)
     assert EQUATION_2(scored).value == pytest.approx(paper, abs=1e-6)
@@ -88,7 +88,7 @@ def test_a_search_without_an_answer_breaks_the_form() -> None:
 def test_a_result_that_the_model_wrote_itself_is_none() -> None:
     text = "<think>a</think><search>q</search><result>Paris</result><answer>\\boxed{Paris}</answer>"
     assert REPO(transcript(text)).value == 0.0
-    assert REPO(transcript(*((each.role, each.content) for each in split_inline(text, RESULT)))).value == 1.0
+    assert REPO(transcript(*((message.role, message.content) for message in split_inline(text, RESULT)))).value == 1.0
 
 
 def test_every_broken_rule_is_named_with_its_text() -> None:

@@ -85,11 +85,11 @@ def test_only_made_up_tasks_have_rules() -> None:
 
 def test_verdicts_by_rules_are_kept_with_the_reward() -> None:
     reward = SwirlReward(SwirlRewardConfig(judged_by="rules", outcome="exact"))
-    said = Transcript(task=QUESTION, messages=tuple(talk(*TOWN, TOWN[0], "t", "<answer>Bikano</answer>")))
-    given = reward(said)
-    assert given.value == pytest.approx(1 / 3) and given.correct is True
-    assert [text.split()[-1] for text in given.judgements or ()] == ["GOOD", "BAD", "BAD"]
-    assert reward.pooled(said) == {"outcome": (1.0, 1.0)}
-    assert not reward.judging(said) and not reward.always_judged
+    conversation = Transcript(task=QUESTION, messages=tuple(talk(*TOWN, TOWN[0], "t", "<answer>Bikano</answer>")))
+    score = reward(conversation)
+    assert score.value == pytest.approx(1 / 3) and score.correct is True
+    assert [text.split()[-1] for text in score.judgements or ()] == ["GOOD", "BAD", "BAD"]
+    assert reward.pooled(conversation) == {"outcome": (1.0, 1.0)}
+    assert not reward.judging(conversation) and not reward.always_judged
     silent = SwirlReward(SwirlRewardConfig(judged_by="rules"))
-    assert silent(said).correct is None and silent.pooled(said) == {}
+    assert silent(conversation).correct is None and silent.pooled(conversation) == {}

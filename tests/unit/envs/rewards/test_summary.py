@@ -92,23 +92,23 @@ def test_a_summary_decides_where_there_is_one(kind: str, right: str, wrong: str)
     (request,) = judged.judging(said(kind, "an answer"))
     assert request.kind == WAYS[kind].asks and "an answer" in Prompts("graph_rl").render(request)
     assert judged.judging(said(kind, "an answer", right)) == judged.judging(said(kind, "")) == ()
-    assert [judged(said(kind, "an answer", each)).value for each in (right, wrong)] == [1.0, 0.0]
+    assert [judged(said(kind, "an answer", summary)).value for summary in (right, wrong)] == [1.0, 0.0]
 
 
 def test_a_summary_goes_the_way_of_every_judgement() -> None:
-    asked: list[JudgeRequest] = []
+    requests: list[JudgeRequest] = []
 
     class Scripted:
         async def ask(self, request: JudgeRequest, seed: int = 0) -> Judged:
-            asked.append(request)
+            requests.append(request)
             text = "NO, or rather YES"
             return Judged(verdict=KINDS[request.kind].read(text), text=text, cached=False)
 
     judged = reward("strategyqa", JUDGE)
     transcript = asyncio.run(resolve_requests(judged, said("strategyqa", "Hm."), None, lambda config: Scripted()))  # type: ignore
-    assert judged(transcript).value == 1.0 and asked[0].fields["question"] == "Is one odd?"
-    found = measures(judged, transcript)
-    assert found["by_rules"].value == 0.0  # the rules cannot tell
+    assert judged(transcript).value == 1.0 and requests[0].fields["question"] == "Is one odd?"
+    metrics = measures(judged, transcript)
+    assert metrics["by_rules"].value == 0.0  # the rules cannot tell
     assert "by_rules" not in measures(reward("strategyqa"), said("strategyqa", "yes"))
 
 

@@ -63,10 +63,12 @@ def test_outcomes_are_yes_or_no() -> None:
     ],
 )
 def test_step_rewards_and_filters(judgements: str, right: bool, steps: tuple[int, ...], passes: set[str]) -> None:
-    said = [{"G": "so GOOD", "B": "so BAD", "?": "hm"}[each] for each in judgements]
-    assert step_rewards(said) == steps
+    texts = [{"G": "so GOOD", "B": "so BAD", "?": "hm"}[letter] for letter in judgements]
+    assert step_rewards(texts) == steps
     filters = ("none", "process", "outcome", "both")
-    assert {each for each in filters if passes_filter(each, judgements=said, right=right)} == passes
+    assert {
+        filter_name for filter_name in filters if passes_filter(filter_name, judgements=texts, right=right)
+    } == passes
 
 
 def test_a_trajectory_without_judgements_is_not_sound() -> None:
@@ -77,8 +79,8 @@ def test_a_trajectory_without_judgements_is_not_sound() -> None:
 def test_aggregation_of_good_bad_good(aggregate: str, value: float) -> None:
     reward = SwirlReward(SwirlRewardConfig(aggregate=aggregate))
     scored = transcript("a", ("user", "r"), "b", ("user", "r"), "c", judgements=("GOOD", "BAD", "GOOD"))
-    given = reward(scored)
-    assert given.value == given.parts["process"] == pytest.approx(value)
+    score = reward(scored)
+    assert score.value == score.parts["process"] == pytest.approx(value)
     spoken = [(finding.rule, finding.text) for finding in reward.findings(scored)]
     assert spoken == [("step 1: GOOD", "a"), ("step 2: BAD", "b"), ("step 3: GOOD", "c")]
 
@@ -110,8 +112,8 @@ def test_compared_sets_are_of_one_size_and_in_order() -> None:
 
 @given(st.lists(st.text(), min_size=1, max_size=5), st.sampled_from(["mean", "last", "all"]))
 def test_any_judgement_is_read(judgements: list[str], aggregate: str) -> None:
-    given = SwirlReward(SwirlRewardConfig(aggregate=aggregate))(transcript("a", judgements=tuple(judgements)))
-    assert 0 <= given.value <= 1 + 1e-12
+    score = SwirlReward(SwirlRewardConfig(aggregate=aggregate))(transcript("a", judgements=tuple(judgements)))
+    assert 0 <= score.value <= 1 + 1e-12
 
 
 JUDGED = [  # sound and right, sound and wrong, unsound and right, unsound and wrong
@@ -133,8 +135,8 @@ def test_the_four_sets_are_cut_from_one_file(keep: str, chosen: list[int]) -> No
 
     assert drawn() == chosen
     assert len(drawn(equal=True)) == 2 and set(drawn(equal=True)) <= set(chosen)
-    one, two = drawn(trajectories=1), drawn(trajectories=2)
-    assert len(one) == 1 and set(one) < set(two) <= set(chosen)
+    few, more = drawn(trajectories=1), drawn(trajectories=2)
+    assert len(few) == 1 and set(few) < set(more) <= set(chosen)
     with pytest.raises(BadInput, match=rf"verdicts\.trajectories=6: expected at most {len(chosen)}, as many as f has"):
         drawn(trajectories=6)
 
@@ -149,7 +151,7 @@ def test_what_nobody_judged_is_in_no_filtered_set() -> None:
 
 
 def test_a_state_is_judged_in_sight_of_what_was_said_before() -> None:
-    asked = (
+    messages = (
         Message(role="user", content="Who?"),
         Message(role="assistant", content="first"),
         Message(role="user", content="r"),
@@ -157,7 +159,7 @@ def test_a_state_is_judged_in_sight_of_what_was_said_before() -> None:
     step = SubTrajectory(
         task={"question": "Who?", "answers": ["a"]},
         name="t",
-        state=asked,
+        state=messages,
         num_prompt=1,
         action=Message(role="assistant", content="second"),
     )
@@ -192,9 +194,9 @@ def test_a_thought_is_left_out_before_what_was_done_and_is_judged_where_nothing_
 
 def test_answers_are_pooled_where_somebody_was_asked_about_them() -> None:
     def pooled(outcome: Any, answer: str, correct: bool | None) -> dict[str, Any]:
-        said = (Message(role="assistant", content=f"<answer>{answer}</answer>"),)
+        messages = (Message(role="assistant", content=f"<answer>{answer}</answer>"),)
         task = Task(task_id="t", question="Who?", answers=("Bo",))
-        graded = Transcript(task=task, messages=said, correct=correct)
+        graded = Transcript(task=task, messages=messages, correct=correct)
         return dict(SwirlReward(SwirlRewardConfig(process="process_math", outcome=outcome)).pooled(graded))
 
     assert pooled(None, "Bo", True) == {}

@@ -27,7 +27,7 @@ from rlsys.choices import choose
 def parts(response: str, **kwargs: object) -> list[str]:
     """The model's stretches as they are, the environment's in brackets."""
     messages = split_response(response, opening="<i>", closing="</i>", **kwargs)
-    return [each.content if each.role == "assistant" else f"[{each.content}]" for each in messages]
+    return [message.content if message.role == "assistant" else f"[{message.content}]" for message in messages]
 
 
 @pytest.mark.parametrize(
@@ -58,12 +58,12 @@ def test_stretches_of_one_string(response: str, expected: list[str]) -> None:
 def test_notices_are_the_environments_outside_of_its_tags() -> None:
     assert parts("a!b<i>!</i>!", notices=("!",)) == ["a", "[!]", "b", "[<i>!</i>]", "[!]"]
     assert parts("a?!b!", notices=("!", "?!")) == ["a", "[?!]", "b", "[!]"]
-    said = [each.role for each in split_inline(f"hm{INVALID_ACTION}<think>", INFORMATION)]
-    assert said == ["assistant", "tool", "assistant"]
+    roles = [message.role for message in split_inline(f"hm{INVALID_ACTION}<think>", INFORMATION)]
+    assert roles == ["assistant", "tool", "assistant"]
 
 
 def test_without_a_protocol_all_of_it_is_the_models() -> None:
-    assert [each.role for each in split_inline("a<information>b</information>", None)] == ["assistant"]
+    assert [message.role for message in split_inline("a<information>b</information>", None)] == ["assistant"]
 
 
 pieces_of_tags = st.lists(st.sampled_from(["<i>", "</i>", "a", "!", "\ud800", "\x00", "<", "i>"])).map("".join)
@@ -72,17 +72,19 @@ pieces_of_tags = st.lists(st.sampled_from(["<i>", "</i>", "a", "!", "\ud800", "\
 @given(pieces_of_tags)
 def test_nothing_is_lost_and_no_tag_of_the_environment_reaches_the_model(response: str) -> None:
     messages = split_response(response, opening="<i>", closing="</i>", notices=("!",))
-    assert "".join(each.content for each in messages) == response
-    assert all(each.content for each in messages)
-    for each in messages:
-        if each.role == "assistant":
-            assert "<i>" not in each.content and "!" not in each.content
+    assert "".join(piece.content for piece in messages) == response
+    assert all(piece.content for piece in messages)
+    for message in messages:
+        if message.role == "assistant":
+            assert "<i>" not in message.content and "!" not in message.content
 
 
 @pytest.mark.cpu_seconds(5)
 def test_a_megabyte_of_tags_is_cut_in_one_pass() -> None:
     for response in ("<i>" * 200_000, "<i>!</i>" * 50_000 + "!" * 50_000, "<i>" * 9 + "!" * 10**6):
-        assert "".join(each.content for each in split_response(response, opening="<i>", closing="</i>", notices=("!",)))
+        assert "".join(
+            message.content for message in split_response(response, opening="<i>", closing="</i>", notices=("!",))
+        )
 
 
 def test_a_pair_is_found_within_one_message_only() -> None:

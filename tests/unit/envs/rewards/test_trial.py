@@ -54,7 +54,7 @@ def reads_a_tool(completions: Any, **columns: Any) -> list[float]:
 
 
 def reads_its_own_form(completions: Any, **columns: Any) -> list[float]:
-    return [float(re.search("<score>(.*)</score>", each[0]["content"]).group(1)) for each in completions]  # type: ignore[union-attr]
+    return [float(re.search("<score>(.*)</score>", completion[0]["content"]).group(1)) for completion in completions]  # type: ignore[union-attr]
 
 
 def raises_itself(completions: Any, **columns: Any) -> list[float]:
@@ -180,8 +180,8 @@ def test_one_that_always_fails_or_compares_is_refused(name: str, says: str) -> N
 )
 def test_a_doubt_is_said_and_is_no_refusal(names: list[str], says: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert try_functions(config(*names), TASKS) == ""
-    said = capsys.readouterr().err
-    assert says in said and bool(said) == bool(says)
+    output = capsys.readouterr().err
+    assert says in output and bool(output) == bool(says)
 
 
 def test_a_trial_awaits_what_a_run_awaits() -> None:
@@ -201,9 +201,9 @@ def test_a_function_that_always_raises_is_refused_before_a_run_and_told_to_one_t
     run = compose("quickstart", [*keys, f"reward.functions={{{__name__}.boom: 1}}"])
     with refused("reward.functions", says="in boom"):
         try_functions_of(scored_recipes(run, run.stages[0]))
-    told: list[str] = []
-    try_functions_of(scored_recipes(run, run.stages[0]), told.append)
-    assert len(told) == 1 and "in boom" in told[0] and "goes on" in told[0]
+    warnings: list[str] = []
+    try_functions_of(scored_recipes(run, run.stages[0]), warnings.append)
+    assert len(warnings) == 1 and "in boom" in warnings[0] and "goes on" in warnings[0]
 
 
 @pytest.mark.parametrize("kind", ["rl", "eval"])
@@ -250,7 +250,7 @@ def test_what_a_function_starts_ends_with_the_trial() -> None:
     word = f"trial-{os.getpid()}-{time.time_ns()}"
     tasks = [Task(task_id="t", question="?", answers=("1",), record={"word": word})]
     assert try_functions(FunctionsRewardConfig(functions={f"{__name__}.leaves_a_process": 1.0}), tasks) == ""
-    assert not [each for each in psutil.process_iter() if _word_of(each) == word]
+    assert not [process for process in psutil.process_iter() if _word_of(process) == word]
 
 
 def _word_of(process: psutil.Process) -> str:

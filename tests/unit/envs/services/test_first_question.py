@@ -23,9 +23,9 @@ GONE = (404, {"x": "y"}, json.dumps({"error": {"message": "models/gone is not fo
 
 
 def judged(endpoint: ScriptedEndpoint, **more: Any) -> Address:
-    found = address_of_judge("reward.judge", JudgeConfig(endpoint=endpoint.url, model="gone", **more))
-    assert found is not None
-    return found
+    address = address_of_judge("reward.judge", JudgeConfig(endpoint=endpoint.url, model="gone", **more))
+    assert address is not None
+    return address
 
 
 def refusal(addresses: list[Address]) -> BadInput:
@@ -37,13 +37,15 @@ def refusal(addresses: list[Address]) -> BadInput:
 
 def test_what_answers_is_asked_once_whichever_keys_name_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("JUDGE_KEY", KEY)
-    said: list[str] = []
+    messages: list[str] = []
     with scripted(lambda prompt: "YES") as endpoint:
-        ask_all([judged(endpoint, key_env="JUDGE_KEY"), judged(endpoint, key_env="JUDGE_KEY", attempts=9)], said.append)
-        assert (endpoint.greeted, endpoint.asked, said) == (["gone"], [], [])
+        ask_all(
+            [judged(endpoint, key_env="JUDGE_KEY"), judged(endpoint, key_env="JUDGE_KEY", attempts=9)], messages.append
+        )
+        assert (endpoint.greeted, endpoint.asked, messages) == (["gone"], [], [])
         endpoint.greet = lambda model: choice("", "length")  # it was still thinking
-        ask_all([judged(endpoint)], said.append)
-    assert said == []
+        ask_all([judged(endpoint)], messages.append)
+    assert messages == []
 
 
 @pytest.mark.parametrize(
@@ -92,16 +94,16 @@ def test_a_dead_address_a_silent_one_and_a_key_that_is_not_set(monkeypatch: pyte
 
 def test_a_server_that_is_busy_is_waited_for_and_then_taken_as_found(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(first_question, "PAUSE_S", 0.01)
-    said: list[str] = []
+    messages: list[str] = []
     answers = iter([(429, {"Retry-After": "0"}, ""), (503, {"Retry-After": "0"}, ""), "yes"])
     with scripted(lambda prompt: "YES") as endpoint:
         endpoint.greet = lambda model: next(answers)
-        ask_all([judged(endpoint)], said.append)
-        assert said == [] and len(endpoint.greeted) == 3
+        ask_all([judged(endpoint)], messages.append)
+        assert messages == [] and len(endpoint.greeted) == 3
         monkeypatch.setattr(first_question, "BUSY_S", 0.1)
         endpoint.greet = lambda model: (429, {"Retry-After": "0"}, "")
-        ask_all([judged(endpoint)], said.append)
-    assert len(said) == 1 and re.match(r"reward\.judge\.endpoint: .* answered 429", said[0])
+        ask_all([judged(endpoint)], messages.append)
+    assert len(messages) == 1 and re.match(r"reward\.judge\.endpoint: .* answered 429", messages[0])
 
 
 def test_a_server_that_fails_once_is_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -118,9 +120,9 @@ def test_no_judge_one_of_the_runs_own_and_one_that_comes_later_are_not_asked(jud
 
 
 def test_an_answer_is_waited_for_as_long_as_any_other_of_the_judge() -> None:
-    judges = [JudgeConfig(service="http://h", deadline_s=given) for given in (5.0, 120.0)]
-    found = [address_of_judge("reward.judge", each) for each in judges]
-    assert [each.answer_s for each in found if each is not None] == [60.0, 120.0]
+    judges = [JudgeConfig(service="http://h", deadline_s=deadline) for deadline in (5.0, 120.0)]
+    addresses = [address_of_judge("reward.judge", judge) for judge in judges]
+    assert [address.answer_s for address in addresses if address is not None] == [60.0, 120.0]
 
 
 def test_the_model_of_an_evaluation_is_asked_as_its_episodes_are(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -30,8 +30,8 @@ class JumpingLoop(asyncio.SelectorEventLoop):
 
         class Selector(selectors.SelectSelector):
             def select(self, timeout: float | None = None) -> list[Any]:
-                if found := super().select(0):
-                    return found
+                if events := super().select(0):
+                    return events
                 if timeout is None:
                     raise AssertionError("everything waits and no timer is set: a deadlock")
                 loop.passes = 0 if timeout > 0 else loop.passes + 1
@@ -315,15 +315,15 @@ def test_the_details_of_an_open_circuit_are_told() -> None:
 
 def test_why_a_tool_answers_nobody_is_told_while_it_does() -> None:
     async def main() -> None:
-        told: list[str] = []
+        outages: list[str] = []
         guard = Guard("t", Tool(seconds=1, answer=failing(count=5)), GuardConfig(attempts=1, breaker_s=9, cache_size=0))
         for _ in range(4):
             await outcome(guard(1))
-            told.append(guard.stats().outage)
+            outages.append(guard.stats().outage)
         await outcome(guard(1))
-        told.append(guard.stats().outage)
+        outages.append(guard.stats().outage)
         assert await guard(1) == 10
-        assert [*told, guard.stats().outage] == [""] * 4 + ["ConnectionError: refused", ""]
+        assert [*outages, guard.stats().outage] == [""] * 4 + ["ConnectionError: refused", ""]
         slow = Guard("t", Tool(seconds=99), GuardConfig(attempts=1, deadline_s=2, breaker_failures=1))
         await outcome(slow(1))
         assert merge([ToolStats(), slow.stats(), ToolStats(outage="other")]).outage == "no answer within 2 s"
@@ -517,13 +517,13 @@ def test_whatever_happens_every_call_ends_and_nothing_is_left(
 def test_stats_add_up() -> None:
     buckets = [latency_bucket(seconds) for seconds in (0.00005, 0.0001, 0.001, 0.5, 99, 1000)]
     assert buckets == [0, 0, 4, 15, 24, 25]
-    one = ToolStats(calls=4, cache_hits=1, errors={"infra": 1}, latency=tuple(int(n == 4) for n in range(26)))
-    two = ToolStats(calls=6, shared=2, errors={"infra": 1, "data": 2}, breaker_open=True, latency=one.latency)
-    both = merge([one, two])
-    assert (both.calls, both.hit_rate, both.errors, both.breaker_open) == (10, 0.3, {"infra": 2, "data": 2}, True)
-    assert both.latency[4] == 2
-    assert both.percentile(0.5) == LATENCY_BOUNDS_MS[4] == pytest.approx(1.0)
-    assert both.row()["errors_data"] == 2 and both.row()["latency_p99_ms"] == pytest.approx(1.0)
+    first = ToolStats(calls=4, cache_hits=1, errors={"infra": 1}, latency=tuple(int(n == 4) for n in range(26)))
+    second = ToolStats(calls=6, shared=2, errors={"infra": 1, "data": 2}, breaker_open=True, latency=first.latency)
+    total = merge([first, second])
+    assert (total.calls, total.hit_rate, total.errors, total.breaker_open) == (10, 0.3, {"infra": 2, "data": 2}, True)
+    assert total.latency[4] == 2
+    assert total.percentile(0.5) == LATENCY_BOUNDS_MS[4] == pytest.approx(1.0)
+    assert total.row()["errors_data"] == 2 and total.row()["latency_p99_ms"] == pytest.approx(1.0)
     assert merge([]) == ToolStats()
     assert math.isnan(ToolStats().percentile(0.5)) and math.isnan(ToolStats().hit_rate)
     assert all(math.isfinite(value) for value in ToolStats().row().values())

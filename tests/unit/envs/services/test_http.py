@@ -56,15 +56,15 @@ def serving(arrive_s: float, token: str | None = None) -> Iterator[int]:
 def answered(port: int, *parts: bytes, pause_s: float = 0.0) -> bytes:
     """All that the server says until it closes the connection, where each part is sent after a pause."""
     with socket.create_connection(("127.0.0.1", port), timeout=60) as connection:
-        said = b""
+        reply = b""
         with suppress(ConnectionError):  # it is gone before all was sent; what it said lies here
             for part in parts:
                 time.sleep(pause_s)
                 connection.sendall(part)
         with suppress(ConnectionError):
             while chunk := connection.recv(1 << 16):
-                said += chunk
-        return said
+                reply += chunk
+        return reply
 
 
 HALF = {
@@ -77,16 +77,16 @@ HALF = {
 
 
 def test_a_request_that_does_not_arrive_whole_is_408() -> None:
-    def told(half: bytes) -> tuple[bytes, float]:
+    def ask(half: bytes) -> tuple[bytes, float]:
         started = time.monotonic()
         return answered(port, half), time.monotonic() - started
 
     with serving(0.2) as port, ThreadPoolExecutor(len(HALF)) as clients:
-        found = dict(zip(HALF, clients.map(told, HALF.values()), strict=True))
-    for what, (said, seconds) in found.items():
-        assert said.count(b"HTTP/1.1 408 Request Timeout\r\n") == 1, what
-        assert said.endswith(b'{"detail": "the request did not arrive within 0.2 s"}'), what
-        assert 0.2 <= seconds < 5, what
+        replies = dict(zip(HALF, clients.map(ask, HALF.values()), strict=True))
+    for name, (reply, seconds) in replies.items():
+        assert reply.count(b"HTTP/1.1 408 Request Timeout\r\n") == 1, name
+        assert reply.endswith(b'{"detail": "the request did not arrive within 0.2 s"}'), name
+        assert 0.2 <= seconds < 5, name
 
 
 @pytest.mark.parametrize(
@@ -100,23 +100,23 @@ def test_a_request_that_does_not_arrive_whole_is_408() -> None:
 def test_nothing_is_answered_before_the_request_is_whole_and_then_once(half: bytes) -> None:
     """uvicorn never closes a connection whose request goes on behind its answer."""
     with serving(0.2) as port:
-        said = answered(port, half)
-    assert said.count(b"HTTP/1.1 ") == 1 and said.startswith(b"HTTP/1.1 408 ")
+        reply = answered(port, half)
+    assert reply.count(b"HTTP/1.1 ") == 1 and reply.startswith(b"HTTP/1.1 408 ")
 
 
 def test_a_byte_at_a_time_is_late_too() -> None:
     with serving(0.2) as port:
         started = time.monotonic()
-        said = answered(port, HEAD + b"x: ", *[b"x"] * 1000, pause_s=0.01)
-        assert said.startswith(b"HTTP/1.1 408 ")
+        reply = answered(port, HEAD + b"x: ", *[b"x"] * 1000, pause_s=0.01)
+        assert reply.startswith(b"HTTP/1.1 408 ")
         assert time.monotonic() - started < 9
 
 
 @pytest.mark.parametrize("start", [b"POST /", HEAD + b"x: ", HEAD + b"transfer-encoding: chunked\r\n\r\n0\r\nx: "])
 def test_a_head_without_an_end_is_431(start: bytes) -> None:
     with serving(30.0) as port:
-        said = answered(port, start, *[b"x" * 1024] * (MAX_HEAD_BYTES // 1024), b"x")
-        assert said.startswith(b"HTTP/1.1 431 ")
+        reply = answered(port, start, *[b"x" * 1024] * (MAX_HEAD_BYTES // 1024), b"x")
+        assert reply.startswith(b"HTTP/1.1 431 ")
 
 
 def test_headers_without_end_are_431_however_small() -> None:
@@ -124,8 +124,8 @@ def test_headers_without_end_are_431_however_small() -> None:
         few = b"connection: close\r\ncontent-length: 0\r\n" + b"a:\r\n" * (MAX_HEADERS - 4)
         most = answered(port, HEAD + few + b"\r\n")
         assert b"HTTP/1.1 422 " in most
-        said = answered(port, HEAD, *[b"a:\r\n" * 64] * 4)
-        assert said.startswith(b"HTTP/1.1 431 ") and b"more than 128 headers" in said
+        reply = answered(port, HEAD, *[b"a:\r\n" * 64] * 4)
+        assert reply.startswith(b"HTTP/1.1 431 ") and b"more than 128 headers" in reply
 
 
 def test_the_scheme_of_a_token_has_no_case_and_the_token_has() -> None:
@@ -134,24 +134,24 @@ def test_the_scheme_of_a_token_has_no_case_and_the_token_has() -> None:
     wrong = (b"Bearer T0KEN", b"Bearer t0ken2", b"Basic t0ken", b"t0ken", b"Bearer", b"Bearer \xff", b"")
     with serving(30.0, "t0ken") as port:
         for status, headers in ((200, right), (401, wrong)):
-            for given in headers:
-                said = answered(port, HEAD + b"authorization: " + given + rest)
-                assert said.startswith(b"HTTP/1.1 %d " % status), given
+            for header in headers:
+                reply = answered(port, HEAD + b"authorization: " + header + rest)
+                assert reply.startswith(b"HTTP/1.1 %d " % status), header
 
 
 def test_who_holds_connections_and_says_nothing_makes_room_for_who_asks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(envs.services.limits, "MAX_CONNECTIONS", 3)
     with serving(30.0) as port:
-        held: list[socket.socket] = []
+        connections: list[socket.socket] = []
         for asking in range(5):
-            held.append(socket.create_connection(("127.0.0.1", port), timeout=60))
-            held[-1].sendall(HEAD)
+            connections.append(socket.create_connection(("127.0.0.1", port), timeout=60))
+            connections[-1].sendall(HEAD)
             time.sleep(0.05)  # until it is taken, and before the next
             if asking >= 2:
-                asked = answered(port, b"GET /health HTTP/1.1\r\nconnection: close\r\n\r\n")
-                assert asked.startswith(b"HTTP/1.1 200 ")
-                assert held[asking - 2].recv(1 << 16).startswith(b"HTTP/1.1 503 ")
-        for connection in held:
+                reply = answered(port, b"GET /health HTTP/1.1\r\nconnection: close\r\n\r\n")
+                assert reply.startswith(b"HTTP/1.1 200 ")
+                assert connections[asking - 2].recv(1 << 16).startswith(b"HTTP/1.1 503 ")
+        for connection in connections:
             connection.close()
 
 
@@ -162,36 +162,36 @@ def test_connections_are_no_more_than_there_are_descriptors(
     soft: int, hard: int, room: tuple[int, int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """And as many as the system gives are taken."""
-    given = [(soft, hard)]
-    monkeypatch.setattr(resource, "getrlimit", lambda _: given[-1])
-    monkeypatch.setattr(resource, "setrlimit", lambda _, limits: given.append(limits))
+    bounds = [(soft, hard)]
+    monkeypatch.setattr(resource, "getrlimit", lambda _: bounds[-1])
+    monkeypatch.setattr(resource, "setrlimit", lambda _, limits: bounds.append(limits))
     assert room[0] <= most_connections() <= room[1]
 
 
 def test_a_refusal_repeats_what_is_no_unicode() -> None:
     with serving(30.0) as port:
         body = json.dumps({"text": HALF_A_PAIR}).encode()
-        said = answered(port, HEAD + b"connection: close\r\ncontent-length: %d\r\n\r\n" % len(body) + body)
-        assert said.startswith(b"HTTP/1.1 400 ") and said.endswith(b'{"detail": "\\ud800"}')
+        reply = answered(port, HEAD + b"connection: close\r\ncontent-length: %d\r\n\r\n" % len(body) + body)
+        assert reply.startswith(b"HTTP/1.1 400 ") and reply.endswith(b'{"detail": "\\ud800"}')
 
 
 def test_a_body_is_not_taken_for_a_head() -> None:
     with serving(30.0) as port:
         body = json.dumps({"text": "x" * (4 * MAX_HEAD_BYTES)}).encode()
         request = HEAD + b"connection: close\r\ncontent-length: %d\r\n\r\n" % len(body) + body
-        said = answered(port, request)
-        assert said.startswith(b"HTTP/1.1 200 ") and len(said) > 4 * MAX_HEAD_BYTES
+        reply = answered(port, request)
+        assert reply.startswith(b"HTTP/1.1 200 ") and len(reply) > 4 * MAX_HEAD_BYTES
 
 
 def test_one_connection_too_many_is_told_to_come_back(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(envs.services.limits, "MAX_CONNECTIONS", 2)
     with serving(30.0) as port:
         assert answered(port, b"GET /health HTTP/1.1\r\nconnection: close\r\n\r\n").startswith(b"HTTP/1.1 200 ")
-        held = [socket.create_connection(("127.0.0.1", port), timeout=60) for _ in range(2)]
-        for connection in held:  # both are taken once they are answered
+        connections = [socket.create_connection(("127.0.0.1", port), timeout=60) for _ in range(2)]
+        for connection in connections:  # both are taken once they are answered
             connection.sendall(b"GET /health HTTP/1.1\r\nhost: x\r\n\r\n")
             assert connection.recv(1 << 16).startswith(b"HTTP/1.1 200 ")
         refused = answered(port)
         assert refused.startswith(b"HTTP/1.1 503 ") and b"\r\nretry-after: 1\r\n" in refused
-        for connection in held:
+        for connection in connections:
             connection.close()

@@ -27,11 +27,11 @@ ASKED = Question(messages=(Message(role="user", content="2 + 3?"),), max_tokens=
 
 def answers(teacher: TeacherConfig, place: Path, *questions: Question) -> list[Choice]:
     async def go() -> list[Choice]:
-        asked = Teacher(teacher, concurrency=4, log=place)
+        client = Teacher(teacher, concurrency=4, log=place)
         try:
-            return [await asked.answer(question, {"seed": question.seed}) for question in questions]
+            return [await client.answer(question, {"seed": question.seed}) for question in questions]
         finally:
-            await asked.close()
+            await client.close()
 
     return asyncio.run(go())
 
@@ -63,11 +63,11 @@ def test_a_question_is_asked_once_and_a_broken_off_answer_again(
 
 
 def test_two_teachers_of_one_name_share_no_answers(tmp_path: Path) -> None:
-    with scripted(lambda _: "5") as one, scripted(lambda _: "six") as other:
-        for endpoint in (one, other, one):
+    with scripted(lambda _: "5") as first, scripted(lambda _: "six") as second:
+        for endpoint in (first, second, first):
             config = TeacherConfig(endpoint=endpoint.url, model="big")
-            assert [each.text for each in answers(config, tmp_path / "a.jsonl", ASKED)] == [endpoint.say("")]
-        assert (len(one.asked), len(other.asked)) == (1, 1)
+            assert [choice.text for choice in answers(config, tmp_path / "a.jsonl", ASKED)] == [endpoint.say("")]
+        assert (len(first.asked), len(second.asked)) == (1, 1)
 
 
 def test_a_refused_key_fails_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -90,19 +90,23 @@ def test_what_is_no_completion_is_an_error(answer: Any) -> None:
 
 
 def test_what_the_environment_says_is_the_users() -> None:
-    told = (
+    messages = (
         Message(role="system", content="s"),
         Message(role="assistant", content="a"),
         Message(role="tool", content="t", inline=True),
     )
-    assert [(each.role, each.content) for each in as_chat(told)] == [("system", "s"), ("assistant", "a"), ("user", "t")]
+    assert [(message.role, message.content) for message in as_chat(messages)] == [
+        ("system", "s"),
+        ("assistant", "a"),
+        ("user", "t"),
+    ]
 
 
 def test_a_call_that_cannot_be_read_stands_in_the_text_alone() -> None:
     calls = (ToolCall(name="f", call_id="1"), ToolCall(name="", call_id="2", problem="it has no name"))
     results = [Message(role="tool", content=f"r{number}", call_id=number) for number in "12"]
-    said, first, second = as_chat([Message(role="assistant", content='({"a"', calls=calls), *results])
-    assert said.calls == calls[:1] and (first.role, second.role, second.call_id) == ("tool", "user", "")
+    message, first, second = as_chat([Message(role="assistant", content='({"a"', calls=calls), *results])
+    assert message.calls == calls[:1] and (first.role, second.role, second.call_id) == ("tool", "user", "")
 
 
 class Scripted:

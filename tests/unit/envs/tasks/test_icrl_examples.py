@@ -37,23 +37,23 @@ def test_three_of_each_are_found_from_any_folder(tmp_path: Path, monkeypatch: py
 @pytest.mark.parametrize(("protocol", "solution"), EXAMPLES)
 def test_an_example_is_an_episode_with_the_whole_reward(protocol: str, solution: str) -> None:
     rules = PROTOCOLS[protocol]
-    said = split_inline(solution, rules.inline)
-    for call, reply in zip(said[:-1:2], said[1::2], strict=True):
+    messages = split_inline(solution, rules.inline)
+    for call, reply in zip(messages[:-1:2], messages[1::2], strict=True):
         parsed = rules.parse(call.content.rstrip("\n"))
         assert isinstance(parsed, Call) and parsed.text
         assert rules.inline is not None
-        shown = last_between(reply.content, rules.inline.opening, rules.inline.closing)
-        assert rules.reply(parsed.text, shown or "").content.strip() == reply.content
-    answer = rules.parse(said[-1].content)
+        result = last_between(reply.content, rules.inline.opening, rules.inline.closing)
+        assert rules.reply(parsed.text, result or "").content.strip() == reply.content
+    answer = rules.parse(messages[-1].content)
     assert isinstance(answer, Answer)
     gold = re.sub(r"\\boxed\{(.*)\}", r"\1", answer.text)
-    assert REWARDS[protocol](transcript(*((m.role, m.content) for m in said), golds=(gold,))).value == 1.0
+    assert REWARDS[protocol](transcript(*((m.role, m.content) for m in messages), golds=(gold,))).value == 1.0
 
 
 @pytest.mark.parametrize("solution", [solution for protocol, solution in EXAMPLES if protocol == "retool"])
 def test_a_program_prints_what_the_example_says(solution: str) -> None:
-    said = split_inline(solution, PROTOCOLS["retool"].inline)
-    for call, reply in zip(said[:-1:2], said[1::2], strict=True):
+    messages = split_inline(solution, PROTOCOLS["retool"].inline)
+    for call, reply in zip(messages[:-1:2], messages[1::2], strict=True):
         parsed, printed = PROTOCOLS["retool"].parse(call.content), io.StringIO()
         assert isinstance(parsed, Call)
         with contextlib.redirect_stdout(printed):

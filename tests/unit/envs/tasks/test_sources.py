@@ -267,10 +267,10 @@ def test_any_object_is_a_task_or_bad_input() -> None:
     @given(st.just({}) | st.sampled_from(READABLE), changes, st.sampled_from(sorted(FORMATS)))
     def read(record: dict[str, Any], changed: dict[str, Any], name: str) -> None:
         located = Located(where="here", task_id="t", fields=record | changed)
-        readers: list[Callable[[Located], Task]] = [FORMATS[name].read, lambda given: recognise(given).read(given)]
-        for each in readers:
+        readers: list[Callable[[Located], Task]] = [FORMATS[name].read, lambda row: recognise(row).read(row)]
+        for reader in readers:
             try:
-                task = each(located)
+                task = reader(located)
                 assert task.question and all(task.answers)
                 tasks.append(task)
             except BadInput as error:
@@ -349,10 +349,13 @@ def test_a_narrow_float_of_a_column_is_written_as_it_was(tmp_path: Path) -> None
 
 
 def test_messages_that_end_with_the_user_are_a_prompt(tmp_path: Path) -> None:
-    def said(*contents: str) -> list[dict[str, str]]:
-        return [{"role": role, "content": each} for role, each in zip(["user", "assistant", "user"], contents)]  # noqa: B905
+    def conversation(*contents: str) -> list[dict[str, str]]:
+        return [{"role": role, "content": content} for role, content in zip(["user", "assistant", "user"], contents)]  # noqa: B905
 
-    rows = [{"messages": said("2?"), "answer": "a"}, {"messages": said("2?", "two", "And 3?"), "answer": "b"}]
+    rows = [
+        {"messages": conversation("2?"), "answer": "a"},
+        {"messages": conversation("2?", "two", "And 3?"), "answer": "b"},
+    ]
     for task, row in zip(read_source(jsonl(tmp_path / "data.jsonl", rows)), rows, strict=True):
         assert task.question == row["messages"][-1]["content"]
         assert task.record["prompt"] == row["messages"] and "completion" not in task.record
@@ -417,8 +420,8 @@ def test_columns_that_cannot_be_told_apart_or_read_are_refused(tmp_path: Path) -
 
 def test_a_part_of_a_message_is_text_alone(tmp_path: Path) -> None:
     def read(**more: Any) -> list[Task]:
-        said = {"role": "user", "content": [{"type": "text", "text": "q", **more}]}
-        return read_source(jsonl(tmp_path / "data.jsonl", [{"prompt": [said], "answer": "5"}]))
+        message = {"role": "user", "content": [{"type": "text", "text": "q", **more}]}
+        return read_source(jsonl(tmp_path / "data.jsonl", [{"prompt": [message], "answer": "5"}]))
 
     assert read(image=None, cache_control={"type": "ephemeral"})[0].question == "q"
     with refused(where="line 1", says="no text"):

@@ -10,7 +10,7 @@ from tests.refused import refused
 
 
 def tasks(name: str, questions: Sequence[str]) -> list[Task]:
-    return [Task(task_id=f"{name}:{n}", question=each) for n, each in enumerate(questions)]
+    return [Task(task_id=f"{name}:{n}", question=question) for n, question in enumerate(questions)]
 
 
 FILES = {
@@ -111,15 +111,15 @@ def test_a_multiple_choice_is_its_question_with_its_options() -> None:
 
 
 def test_a_choice_without_its_options_in_the_prompt_is_not_asked() -> None:
-    def made(asked: str) -> Split:
+    def split_of(asked: str) -> Split:
         config, read = TaskConfig(name="made", data="d"), choices(("w", "x"), ("y", "z"))
         return split_tasks(
             config, read=lambda name, split: read, make=lambda count, held_out: [], asked=lambda _: asked
         )
 
-    assert made("Which is true? w, x, y or z").train
+    assert split_of("Which is true? w, x, y or z").train
     with refused(where="c:0", expected="env.style=choice"):
-        made("Which is true?")
+        split_of("Which is true?")
 
 
 def test_a_file_of_copies_is_held_out_once() -> None:

@@ -88,15 +88,19 @@ def schema_of(name: str) -> Any:
 
 @pytest.mark.parametrize("name", ["height", "waits", "in_feet", "kept", "told"])
 def test_whatever_is_called_like_a_function_is_described_like_one(name: str) -> None:
-    found = schema_of(name)
-    assert found["description"] == "Look up how high a mountain is." and found["parameters"]["required"] == ["mountain"]
-    assert found["parameters"]["properties"]["mountain"]["type"] == "string"
+    schema = schema_of(name)
+    assert schema["description"] == "Look up how high a mountain is." and schema["parameters"]["required"] == [
+        "mountain"
+    ]
+    assert schema["parameters"]["properties"]["mountain"]["type"] == "string"
 
 
 @pytest.mark.parametrize("name", ["stateful", "short", "method"])
 def test_an_object_is_described_by_its_call_or_else_its_class(name: str) -> None:
-    found = schema_of(name)
-    assert found["description"] == "Count a city." and found["parameters"]["properties"] == {"city": {"type": "string"}}
+    schema = schema_of(name)
+    assert schema["description"] == "Count a city." and schema["parameters"]["properties"] == {
+        "city": {"type": "string"}
+    }
 
 
 class Unit(Enum):
@@ -147,12 +151,12 @@ def listed(units: list[Unit] | None) -> str:
 
 
 def test_types_and_words_of_a_signature_reach_the_model() -> None:
-    found = schema_of("measures")
-    assert found["description"] == ("Measure a place. The heights are those of its mountains, from north to south.")
+    schema = schema_of("measures")
+    assert schema["description"] == ("Measure a place. The heights are those of its mountains, from north to south.")
     place = {"type": "object", "properties": {"name": {"type": "string"}, "country": {"type": "string"}}}
-    said = "Its name, and where there are several of this name its country."
-    assert found["parameters"]["properties"] == {
-        "place": place | {"required": ["name"], "description": said},
+    description = "Its name, and where there are several of this name its country."
+    assert schema["parameters"]["properties"] == {
+        "place": place | {"required": ["name"], "description": description},
         "heights": {"type": "array", "items": {"type": "integer"}, "description": "In metres: whole ones."},
         "by": {"type": "object"},
         "anything": {},
@@ -180,7 +184,7 @@ def test_a_result_that_json_has_no_form_for_is_written_as_its_value(result: Any,
     assert json.dumps(result, ensure_ascii=False, default=plain) == text
 
 
-@pytest.mark.parametrize("result", [stateful, (each for each in "ab"), lambda: None, Stateful.__call__])
+@pytest.mark.parametrize("result", [stateful, (letter for letter in "ab"), lambda: None, Stateful.__call__])
 def test_a_place_in_memory_is_no_result(result: Any) -> None:
     with pytest.raises(TypeError, match="which has no text"):
         json.dumps([result], default=plain)
@@ -219,9 +223,9 @@ def test_what_the_model_is_not_told() -> None:
         {"function": {"parameters": []}},
         {"function": {"parameters": {"properties": 3}}},
     ]
-    assert {undescribed(each) for each in strange} == {"no description"}
+    assert {undescribed(schema) for schema in strange} == {"no description"}
     properties = {"a": {"anyOf": [{}]}, "b": {"$ref": "#/x"}, "c": {"description": "x"}, "d": None}
-    told = {"description": "x", "parameters": {"properties": properties}}
-    assert undescribed({"function": told}) == "no type of c, d"
+    function = {"description": "x", "parameters": {"properties": properties}}
+    assert undescribed({"function": function}) == "no type of c, d"
     nested = {"a": {"type": "array", "items": {}}, "b": {"type": "array", "items": {"type": "string"}}}
     assert undescribed({"function": {"description": "x", "parameters": {"properties": nested}}}) == "no type of a"

@@ -142,17 +142,17 @@ def test_the_share_of_right_demonstrations_follows_the_error_rate(rate: float, l
     world = BlocksworldWorld(config)
     right = []
     for task in world.tasks("train"):
-        asked = problem_of(task)
+        problem = problem_of(task)
         for seed in range(5):
             demonstration = world.demonstration(task, seed)
             prompt, answer = demonstration.messages
             assert (prompt,) == world.env(task).first_messages() and answer.role == "assistant"
             assert said(world, task, answer.content) == ENDED
-            if asked.plan is None:
-                right.append(solves(asked.state, asked.goal, read_plan(answer.content).actions))
+            if problem.plan is None:
+                right.append(solves(problem.state, problem.goal, read_plan(answer.content).actions))
             else:
                 read = read_verdict(answer.content)
-                right.append(read is not None and read[0] == asked.valid)
+                right.append(read is not None and read[0] == problem.valid)
     # 600 draws: three standard deviations of a share of one half are 0.061.
     assert low <= sum(right) / len(right) <= high
 
@@ -192,9 +192,9 @@ def test_a_bad_setting_is_named(changes: dict[str, float], message: str) -> None
 def query(start: str, goal: str, plan: str = "") -> str:
     """In PlanBench's form, with an example before it that must not count."""
     example = "[STATEMENT]\nAs initial conditions I have that, nonsense.\nMy goal is more.\n\n[PLAN]\n[PLAN END]\n\n"
-    asked = f"Rules of somebody.\n\n{example}[STATEMENT]\nAs initial conditions I have that, {start}.\n"
-    asked += f"My goal is to have that {goal}. \nMy plan is as follows:\n\n[PLAN]"
-    return asked + (f"\n{plan}\n[PLAN END]\n\n[VERIFICATION]" if plan else "")
+    text = f"Rules of somebody.\n\n{example}[STATEMENT]\nAs initial conditions I have that, {start}.\n"
+    text += f"My goal is to have that {goal}. \nMy plan is as follows:\n\n[PLAN]"
+    return text + (f"\n{plan}\n[PLAN END]\n\n[VERIFICATION]" if plan else "")
 
 
 def test_records_in_both_forms_ask_the_same(tmp_path: Path) -> None:
@@ -270,11 +270,11 @@ def test_every_stored_plan_of_planbench_is_valid_and_its_wording_is_ours() -> No
     tasks = read_tasks(str(DATA / "blocksworld_plan_100.jsonl"))
     assert len(tasks) == 100
     for task in tasks:
-        asked, plan = problem_of(task), stored_plan(task.record, "here")
-        assert plan is not None and solves(asked.state, asked.goal, plan)
+        problem, plan = problem_of(task), stored_plan(task.record, "here")
+        assert plan is not None and solves(problem.state, problem.goal, plan)
         said_there = task.record["query"].rpartition("[STATEMENT]\n")[2]
         assert said_there.startswith(
-            statement(sort_facts(asked.state, ["red", "blue", "orange", "yellow"]), asked.goal)
+            statement(sort_facts(problem.state, ["red", "blue", "orange", "yellow"]), problem.goal)
         )
 
 
@@ -285,13 +285,13 @@ def test_every_stored_verdict_of_planbench_is_ours_with_its_reason() -> None:
         # The query's examples hold three more statements, each with its verdict.
         pieces = (task.record["query"] + task.record["ground_truth_plan"]).split("[STATEMENT]")[1:]
         for piece in pieces:
-            one = read_task(
+            example = read_task(
                 {"query": "[STATEMENT]" + piece.partition("[VERIFICATION]")[0] + "[VERIFICATION]"}, "here", "t"
             )
-            asked, stored = problem_of(one), piece.partition("[VERIFICATION]")[2]
-            assert asked.plan is not None
-            ours = verdict_words(asked.state, asked.goal, asked.plan)
+            problem, stored = problem_of(example), piece.partition("[VERIFICATION]")[2]
+            assert problem.plan is not None
+            ours = verdict_words(problem.state, problem.goal, problem.plan)
             assert re.sub(r"\s", "", ours) == re.sub(r"\s", "", stored)
-            assert read_verdict(stored) is not None and one.answers == ("valid" if asked.valid else "invalid",)
+            assert read_verdict(stored) is not None and example.answers == ("valid" if problem.valid else "invalid",)
             count += 1
     assert count == 400

@@ -226,10 +226,10 @@ def test_a_file_of_ones_own_is_played_within_swirls_limits(tmp_path: Path) -> No
 @needs_data
 def test_gsm8ks_solutions_are_demonstrations() -> None:
     world = CalculatorWorld(CalculatorConfig(data=str(DATA / "gsm8k_train_500.jsonl")))
-    shown, left_out = find_demonstrable(world)
-    assert (len(world.tasks("all")), len(shown)) == (500, 450 - len(left_out))
+    tasks, left_out = find_demonstrable(world)
+    assert (len(world.tasks("all")), len(tasks)) == (500, 450 - len(left_out))
     assert len(left_out) < 10 and all('no calculations in "answer"' in line for line in left_out)
-    for task in shown:
+    for task in tasks:
         *_, result, answered = world.demonstration(task, 0).messages
         assert answered.content == f"<answer>{task.answers[0]}</answer>" and " -> " in result.content
 
@@ -287,9 +287,9 @@ def test_a_file_of_its_own_is_held_out_whole(tmp_path: Path) -> None:
 
 
 def test_unusable_files_are_bad_input(tmp_path: Path) -> None:
-    both = gsm8k(tmp_path, numbered(3))
+    path = gsm8k(tmp_path, numbered(3))
     with refused(says="every question is also held out"):
-        CalculatorWorld(CalculatorConfig(data=both, eval_data=both))
+        CalculatorWorld(CalculatorConfig(data=path, eval_data=path))
     with refused(says="no records"):
         CalculatorWorld(CalculatorConfig(data=gsm8k(tmp_path, [])))
     with refused(says="cannot be read"):

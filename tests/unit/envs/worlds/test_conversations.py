@@ -58,19 +58,19 @@ def only(tmp_path: Path, row: dict[str, Any]) -> Task:
 @pytest.mark.parametrize(("name", "keys"), PLAYED)
 def test_the_whole_conversation_is_played(tmp_path: Path, name: str, keys: dict[str, Any], row: dict[str, Any]) -> None:
     plain = {"question": "And Paris?", "answer": "15"}
-    made = world(tmp_path, name, plain, plain | {"question": "x"}, **keys)
-    (asked,) = made.env(only(tmp_path, plain)).first_messages()[-1:]
-    first = made.env(only(tmp_path, row)).first_messages()
+    chat_world = world(tmp_path, name, plain, plain | {"question": "x"}, **keys)
+    (question,) = chat_world.env(only(tmp_path, plain)).first_messages()[-1:]
+    first = chat_world.env(only(tmp_path, row)).first_messages()
     assert first[0].role == "system" and first[0].content.startswith("Answer in JSON.")
-    assert [each.role for each in first].count("system") == 1
-    assert first[1:] == (*(Message(**each) for each in EARLIER), asked)
+    assert [message.role for message in first].count("system") == 1
+    assert first[1:] == (*(Message(**fields) for fields in EARLIER), question)
 
 
 def test_a_system_text_of_the_config_stands_before_that_of_a_row(tmp_path: Path) -> None:
     for name in ("questions", "tools", "python_math"):
         rows = [ROWS[0], {"prompt": [EARLIER[0]], "answer": "12"}]
-        made = world(tmp_path, name, *rows, system="Be brief.")
-        first = made.env(only(tmp_path, ROWS[0])).first_messages()
+        chat_world = world(tmp_path, name, *rows, system="Be brief.")
+        first = chat_world.env(only(tmp_path, ROWS[0])).first_messages()
         assert first[0].content == "Be brief.\n\nAnswer in JSON." and len(first) == 4
 
 
@@ -99,14 +99,14 @@ def test_the_same_last_message_after_other_turns_is_another_task(tmp_path: Path)
         {"prompt": [{"role": "system", "content": f"Degrees of day {n}."}, ASKED], "answer": "15"} for n in range(6)
     ]
     for name in ("questions", "tools", "prompts"):
-        made = world(tmp_path, name, *rows, held_out_tasks=2)
-        assert [len(made.tasks(split)) for split in ("train", "held_out")] == [4, 2]
+        chat_world = world(tmp_path, name, *rows, held_out_tasks=2)
+        assert [len(chat_world.tasks(split)) for split in ("train", "held_out")] == [4, 2]
     other = world(tmp_path, "questions", *rows, held_out_tasks=2, seed=1)
-    orders = {tuple(task.task_id for task in each.tasks("held_out")) for each in (made, other)}
+    orders = {tuple(task.task_id for task in variant.tasks("held_out")) for variant in (chat_world, other)}
     assert len(orders) == 2  # in a hash order of the whole, not in that of the file
-    same = [{"prompt": [SYSTEM | {"id": n}, ASKED]} for n in range(3)]
+    twins = [{"prompt": [SYSTEM | {"id": n}, ASKED]} for n in range(3)]
     with refused(says="nothing is left"):
-        world(tmp_path, "prompts", *same, eval_data=jsonl(tmp_path / "eval.jsonl", same[:1]))
+        world(tmp_path, "prompts", *twins, eval_data=jsonl(tmp_path / "eval.jsonl", twins[:1]))
     assert len({content_of(only(tmp_path, row)) for row in rows}) == 6
 
 
@@ -116,32 +116,34 @@ def test_a_demonstration_is_what_follows_the_question(tmp_path: Path) -> None:
         "content": None,
         "tool_calls": [{"id": "a", "function": {"name": "calculator", "arguments": {"expression": "3*5"}}}],
     }
-    found = {"role": "tool", "content": "And Paris? 15", "tool_call_id": "a"}
-    row = {"question": "And Paris?", "answer": "15", "messages": [*TALK, call, found, SAID]}
-    for shown in (row, ROWS[3]):
-        other = shown | {"question": "x"} if "question" in shown else ROWS[0]
-        made = world(tmp_path, "tools", shown, other, tools=[ToolEntry(name="calculator")])
-        task = only(tmp_path, shown)
-        first, said = made.env(task).first_messages(), made.demonstration(task, 0).messages
-        assert said[: len(first)] == first and [each.content for each in first[:3]] == [m["content"] for m in TALK[:3]]
-        assert len(said) - len(first) == (3 if shown is row else 1)
+    result = {"role": "tool", "content": "And Paris? 15", "tool_call_id": "a"}
+    row = {"question": "And Paris?", "answer": "15", "messages": [*TALK, call, result, SAID]}
+    for record in (row, ROWS[3]):
+        other = record | {"question": "x"} if "question" in record else ROWS[0]
+        chat_world = world(tmp_path, "tools", record, other, tools=[ToolEntry(name="calculator")])
+        task = only(tmp_path, record)
+        first, messages = chat_world.env(task).first_messages(), chat_world.demonstration(task, 0).messages
+        assert messages[: len(first)] == first and [message.content for message in first[:3]] == [
+            m["content"] for m in TALK[:3]
+        ]
+        assert len(messages) - len(first) == (3 if record is row else 1)
 
 
 def test_a_prompt_written_otherwise_is_not_trained_on(tmp_path: Path) -> None:
     rows = ["How warm is Rome?", "how warm is  Rome?\n", [{"role": "user", "content": "How warm is Rome"}], "Paris?"]
     held_out = jsonl(tmp_path / "eval.jsonl", [{"prompt": [{"role": "user", "content": "How warm is Rome?"}]}])
-    made = world(tmp_path, "prompts", *({"prompt": row} for row in rows), eval_data=held_out)
-    assert [task.question for task in made.tasks("train")] == ["Paris?"]
+    chat_world = world(tmp_path, "prompts", *({"prompt": row} for row in rows), eval_data=held_out)
+    assert [task.question for task in chat_world.tasks("train")] == ["Paris?"]
 
 
 def test_what_cannot_be_learned_is_no_demonstration(tmp_path: Path) -> None:
     call = {"role": "assistant", "content": None, "tool_calls": [{"function": {"name": "f", "arguments": {}}}]}
     row = {"question": "And Paris?", "answer": "15"}
-    for more, said in {"one of calculator": [call], "a reply between": [SAID, SAID]}.items():
-        shown = row | {"messages": [*TALK, *said]}
-        made = world(tmp_path, "tools", shown, shown | {"question": "x"}, tools=[ToolEntry(name="calculator")])
+    for more, messages in {"one of calculator": [call], "a reply between": [SAID, SAID]}.items():
+        record = row | {"messages": [*TALK, *messages]}
+        chat_world = world(tmp_path, "tools", record, record | {"question": "x"}, tools=[ToolEntry(name="calculator")])
         with refused(where="one.jsonl:1", expected=more):
-            made.demonstration(only(tmp_path, shown), 0)
+            chat_world.demonstration(only(tmp_path, record), 0)
 
 
 @pytest.mark.parametrize(
@@ -161,19 +163,19 @@ def test_a_completion_is_what_follows_its_prompt(
     prompt: Any, completion: Any, learned: list[dict[str, str]] | None, tmp_path: Path
 ) -> None:
     row = {"prompt": prompt, "completion": completion, "answer": "15"}
-    made, task = world(tmp_path, "prompts", row, {"prompt": "x", "answer": "y"}), only(tmp_path, row)
+    chat_world, task = world(tmp_path, "prompts", row, {"prompt": "x", "answer": "y"}), only(tmp_path, row)
     if learned is None:
         with refused(where="one.jsonl:1"):
-            made.demonstration(task, 0)
+            chat_world.demonstration(task, 0)
     else:
-        first, said = made.env(task).first_messages(), made.demonstration(task, 0).messages
-        assert said[: len(first)] == first
-        assert [each.content for each in said[len(first) :]] == [each["content"] for each in learned]
+        first, messages = chat_world.env(task).first_messages(), chat_world.demonstration(task, 0).messages
+        assert messages[: len(first)] == first
+        assert [message.content for message in messages[len(first) :]] == [turn["content"] for turn in learned]
 
 
 def test_a_judge_reads_the_whole_conversation(tmp_path: Path) -> None:
-    asked = about_answer("equal", only(tmp_path, ROWS[0]), "15").fields["question"]
-    assert asked == "system: Answer in JSON.\n\nuser: How warm is Rome?\n\nassistant: 12\n\nuser: And Paris?"
+    question = about_answer("equal", only(tmp_path, ROWS[0]), "15").fields["question"]
+    assert question == "system: Answer in JSON.\n\nuser: How warm is Rome?\n\nassistant: 12\n\nuser: And Paris?"
     plain = about_answer("equal", only(tmp_path, {"question": "And Paris?", "answer": "15"}), "15")
     assert plain.fields["question"] == "And Paris?"
 
@@ -181,7 +183,7 @@ def test_a_judge_reads_the_whole_conversation(tmp_path: Path) -> None:
 def test_a_context_that_begins_anew_has_the_earlier_turns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     row = {"prompt": TALK, "answer": "15"}
     keys = {"protocol": "iter_retgen", "retriever": SEARCH}
-    made = world(tmp_path, "search_qa", row, {"question": "x", "answer": "y"}, **keys)
+    chat_world = world(tmp_path, "search_qa", row, {"question": "x", "answer": "y"}, **keys)
 
     async def search(self: SearchTool, query: str) -> tuple[Document, ...]:
         return ()
@@ -189,8 +191,8 @@ def test_a_context_that_begins_anew_has_the_earlier_turns(tmp_path: Path, monkey
     monkeypatch.setattr(SearchTool, "search", search)
 
     async def play() -> tuple[Message, ...]:
-        env = await made.open_env(only(tmp_path, row))
+        env = await chat_world.open_env(only(tmp_path, row))
         return (await env.step("hm", turns_left=1)).replies
 
     replies = asyncio.run(play())
-    assert [each.role for each in replies] == ["system", "user", "assistant", "user"]
+    assert [message.role for message in replies] == ["system", "user", "assistant", "user"]

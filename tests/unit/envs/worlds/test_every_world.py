@@ -93,8 +93,8 @@ def test_two_splits_of_one_data_set_are_told_apart(name: str, suffix: str, tmp_p
     record, _ = RECORDS[name]
     write(tmp_path / f"train.{suffix}", [record(n) for n in range(3)])
     write(tmp_path / f"test.{suffix}", [record(n) for n in (3, 4)])
-    same = {"data": str(tmp_path), "eval_data": str(tmp_path)}
-    world = make(name, **same, data_split="train", eval_split="test")
+    paths = {"data": str(tmp_path), "eval_data": str(tmp_path)}
+    world = make(name, **paths, data_split="train", eval_split="test")
     assert (len(world.tasks("train")), len(world.tasks("held_out"))) == (3, 2)
     assert places(world.tasks("train")) == {f"train.{suffix}"}
     assert places(world.tasks("held_out")) == {f"test.{suffix}"}
@@ -167,11 +167,11 @@ def test_an_env_that_asks_to_be_begun_is_told_where_that_is_done_now() -> None:
 
 def test_the_driver_makes_the_tasks_of_the_quickstart_once(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """The arithmetic, the checks before a run, the services, the scratch policy: one config, one split."""
-    made: list[object] = []
+    configs: list[object] = []
     read = splits.read_split
 
     def counted(config: Any, *others: Any) -> Any:
-        made.append(config)
+        configs.append(config)
         return read(config, *others)
 
     monkeypatch.setattr(splits, "read_split", counted)
@@ -184,7 +184,7 @@ def test_the_driver_makes_the_tasks_of_the_quickstart_once(monkeypatch: pytest.M
         nodes.check_rollouts(stage.config)
     wire.services([stage.config for stage in config.stages])
     wire.build_scratch_model(config.recipe, tmp_path)
-    assert len(config.stages) == 2 and made == [config.recipe.env]
+    assert len(config.stages) == 2 and configs == [config.recipe.env]
 
 
 def test_a_world_is_remembered_by_its_config_and_the_oldest_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -31,21 +31,21 @@ def play(env: GameEnv, texts: Sequence[str], turns: int = 20) -> list[Step]:
 
 
 def scored(env: GameEnv, state: Any = ..., **keys: float) -> float:
-    found = env.final_state() if state is ... else state
-    transcript = Transcript(task=Task(task_id="t", question="q"), messages=(), state=found)
+    end_state = env.final_state() if state is ... else state
+    transcript = Transcript(task=Task(task_id="t", question="q"), messages=(), state=end_state)
     return GamesReward(GamesRewardConfig(**keys))(transcript).value
 
 
 @pytest.mark.parametrize("game", COUNTS)
 def test_a_demonstration_is_the_episode_that_its_actions_play(game: str) -> None:
-    made = world(game)
-    for task in made.tasks("train")[:16]:
-        shown, env = made.demonstration(task, 3).messages, made.env(task)
-        steps = play(env, [each.content for each in shown[1::2]])
-        assert env.first_messages() == shown[:1]
-        assert [each.reply for each in steps[:-1]] == list(shown[2::2]) and steps[-1].end is EpisodeEnd.ANSWERED
+    games = world(game)
+    for task in games.tasks("train")[:16]:
+        messages, env = games.demonstration(task, 3).messages, games.env(task)
+        steps = play(env, [message.content for message in messages[1::2]])
+        assert env.first_messages() == messages[:1]
+        assert [step.reply for step in steps[:-1]] == list(messages[2::2]) and steps[-1].end is EpisodeEnd.ANSWERED
         assert env.final_state()["won"] or game == "blackjack"
-        assert env.final_state()["points"] == sum(each.metrics["points"] for each in steps)
+        assert env.final_state()["points"] == sum(step.metrics["points"] for step in steps)
 
 
 def test_a_seed_that_gymnasium_does_not_take_is_refused_by_its_key() -> None:
@@ -55,26 +55,26 @@ def test_a_seed_that_gymnasium_does_not_take_is_refused_by_its_key() -> None:
 
 
 def test_a_taxi_costs_a_point_an_action_and_is_paid_twenty() -> None:
-    made = world("taxi")
-    task = made.tasks("train")[0]
-    actions = [each.content for each in made.demonstration(task, 0).messages[1::2]]
-    env = made.env(task)
+    taxi = world("taxi")
+    task = taxi.tasks("train")[0]
+    actions = [message.content for message in taxi.demonstration(task, 0).messages[1::2]]
+    env = taxi.env(task)
     play(env, actions)
     assert env.final_state() == {"won": True, "points": 20.0 - (len(actions) - 1)}
     assert scored(env) == 1.0
     assert scored(env, points=0.1) == pytest.approx(1.0 + 0.1 * (21 - len(actions)))
-    wrong = made.env(task)
+    wrong = taxi.env(task)
     play(wrong, ["dropoff"])
     assert wrong.final_state() == {"won": False, "points": -10.0} and scored(wrong) == 0.0
 
 
 def test_a_lake_is_walked_by_the_last_word_of_a_message_and_a_hole_ends_it() -> None:
-    made = world("frozen_lake", size=4, holes=0.4, instruction="")
-    task = next(each for each in made.tasks("train") if each.question.startswith("P H"))
-    env = made.env(task)
+    lake = world("frozen_lake", size=4, holes=0.4, instruction="")
+    task = next(candidate for candidate in lake.tasks("train") if candidate.question.startswith("P H"))
+    env = lake.env(task)
     (step,) = play(env, ["I have seen the map. **Right!**"])
     assert step.end is EpisodeEnd.ANSWERED and env.final_state() == {"won": False, "points": 0.0}
-    env = made.env(task)
+    env = lake.env(task)
     (step,) = play(env, ["left"])
     assert step.reply == Message(role="user", content=task.question)
 
@@ -89,19 +89,19 @@ def test_what_is_no_action_costs_a_message_and_the_last_one_ends_the_game() -> N
 
 @pytest.mark.parametrize("game", COUNTS)
 def test_held_out_games_are_no_training_games_and_the_same_in_every_process(game: str) -> None:
-    made, again, other = world(game), world(game), world(game, seed=1)
-    assert made.tasks("all") == again.tasks("all") and made.tasks("train") != other.tasks("train")
-    for each in (made, other):
-        assert not any(is_held_out(task.question) for task in each.tasks("train"))
-        assert all(is_held_out(task.question) for task in each.tasks("held_out"))
-        assert (len(each.tasks("train")), len(each.tasks("held_out"))) == COUNTS[game]
+    games, again, other = world(game), world(game), world(game, seed=1)
+    assert games.tasks("all") == again.tasks("all") and games.tasks("train") != other.tasks("train")
+    for variant in (games, other):
+        assert not any(is_held_out(task.question) for task in variant.tasks("train"))
+        assert all(is_held_out(task.question) for task in variant.tasks("held_out"))
+        assert (len(variant.tasks("train")), len(variant.tasks("held_out"))) == COUNTS[game]
 
 
 def test_a_mistaken_demonstration_is_a_game_too() -> None:
-    made = world("frozen_lake", demo_error_rate=1.0, max_turns=6)
-    for task in made.tasks("train")[:16]:
-        shown = made.demonstration(task, 0).messages
-        assert len(shown) <= 12 and shown[-1].role == "assistant"
+    lake = world("frozen_lake", demo_error_rate=1.0, max_turns=6)
+    for task in lake.tasks("train")[:16]:
+        messages = lake.demonstration(task, 0).messages
+        assert len(messages) <= 12 and messages[-1].role == "assistant"
 
 
 @given(st.text())

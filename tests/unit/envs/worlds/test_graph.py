@@ -95,7 +95,7 @@ def test_a_file_is_split_by_its_content(tmp_path: Path) -> None:
 
 def test_another_question_about_a_held_out_graph_is_not_trained_on(tmp_path: Path) -> None:
     problems = some(20)
-    turned = [dataclasses.replace(each, source=each.target, target=each.source) for each in problems[:5]]
+    turned = [dataclasses.replace(problem, source=problem.target, target=problem.source) for problem in problems[:5]]
     data, eval_data = write(tmp_path / "train.jsonl", problems), write(tmp_path / "eval.jsonl", turned)
     world = GraphWorld(GraphConfig(data=data, eval_data=eval_data))
     assert len(world.tasks("train")) == 15
@@ -141,9 +141,9 @@ def test_a_demonstration_without_a_thought_is_nlgifts_target_in_the_three_parts(
     config = dataclasses.replace(SMALL, demo_error_rate=0.0)
     silent, searching = (GraphWorld(dataclasses.replace(config, demo_think=think)) for think in ("none", "search"))
     for task in WORLD.tasks("train")[:20]:
-        bare, shown = (world.demonstration(task, 3).messages[-1].content for world in (silent, searching))
+        bare, whole = (world.demonstration(task, 3).messages[-1].content for world in (silent, searching))
         assert bare.startswith("<think></think><response>")
-        assert bare == "<think>" + shown[shown.index("</think>") :]
+        assert bare == "<think>" + whole[whole.index("</think>") :]
 
 
 def test_the_kind_of_mistakes_reaches_the_demonstrations() -> None:
@@ -152,16 +152,16 @@ def test_the_kind_of_mistakes_reaches_the_demonstrations() -> None:
     )
     world = GraphWorld(config)
     for task in world.tasks("train")[:20]:
-        said = world.demonstration(task, 3).messages[-1].content
-        assert said.endswith("The answer is yes.</answer>") and said.count(" is connected to ") > 1
-        assert said.split("<response>")[1].count(" is connected to ") == 1
+        text = world.demonstration(task, 3).messages[-1].content
+        assert text.endswith("The answer is yes.</answer>") and text.count(" is connected to ") > 1
+        assert text.split("<response>")[1].count(" is connected to ") == 1
 
 
 def test_labels_and_distance_reach_the_prompts() -> None:
     world = GraphWorld(dataclasses.replace(SMALL, encoding="letters", node_labels=26, min_hops=2))
     assert len({task.question.split("between node ")[1][0] for task in world.tasks("train")}) > 15
     apart = [problem_of(task) for task in world.tasks("train") if task.answers == ("yes",)]
-    assert apart and not any({each.source, each.target} in map(set, each.edges) for each in apart)
+    assert apart and not any({problem.source, problem.target} in map(set, problem.edges) for problem in apart)
 
 
 def test_the_level_counts_nodes_and_not_the_labels_that_they_are_drawn_from() -> None:
@@ -201,6 +201,6 @@ def test_a_bad_setting_is_named(change: dict[str, Any], complaint: str) -> None:
 
 
 def test_the_config_is_read_from_yaml() -> None:
-    given = OmegaConf.create("{path_nodes: [5, 20], encoding: graph-expert, system: Be exact.}")
-    config = OmegaConf.to_object(OmegaConf.merge(OmegaConf.structured(GraphConfig), given))
+    section = OmegaConf.create("{path_nodes: [5, 20], encoding: graph-expert, system: Be exact.}")
+    config = OmegaConf.to_object(OmegaConf.merge(OmegaConf.structured(GraphConfig), section))
     assert config == GraphConfig(path_nodes=(5, 20), encoding="graph-expert", system="Be exact.")

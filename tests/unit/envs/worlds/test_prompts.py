@@ -61,9 +61,9 @@ def test_the_prompt_is_played_as_it_stands(tmp_path: Path) -> None:
     ]
     own = world(tmp_path, rows[0], system="Think.")
     chats = [row for row in rows if row is not rows[1]]
-    shown = [own.env(task).first_messages()[0] for row in chats for task in read(tmp_path, row)]
+    messages = [own.env(task).first_messages()[0] for row in chats for task in read(tmp_path, row)]
     think = Message(role="system", content="Think.")
-    assert shown == [system, think, think]
+    assert messages == [system, think, think]
     with refused("env.system", found="Think."):  # a text has no messages
         own.env(read(tmp_path, rows[1])[0])
 
@@ -72,15 +72,15 @@ def test_a_text_that_the_question_is_about_is_shown_or_refused(tmp_path: Path) -
     row = {"question": "Where is it?", "answer": "Ulm"}
     with refused('"passage"', where="1", expected="{passage}"):
         world(tmp_path, row | {"passage": "It is in Ulm."})
-    shown = {"prompt": [{"role": "user", "content": "It is in Ulm. Where is it?"}], "context": "It is in Ulm."}
-    assert world(tmp_path, row | shown).tasks("all")
+    fields = {"prompt": [{"role": "user", "content": "It is in Ulm. Where is it?"}], "context": "It is in Ulm."}
+    assert world(tmp_path, row | fields).tasks("all")
     assert world(tmp_path, row | {"context": [["Ulm", ["It is in Ulm."]]], "passage": None}).tasks("all")
 
 
 def test_what_a_row_has_as_its_completion_is_its_demonstration(tmp_path: Path) -> None:
     plain = world(tmp_path, {"prompt": "2 + 3?", "completion": "5"}, {"prompt": "2 + 4?", "solution": "6, I say"})
-    shown = {task.question: plain.demonstration(task, 0).messages[-1] for task in plain.tasks("all")}
-    assert shown == {question: Message(role="assistant", content=text) for question, text in
+    demonstrations = {task.question: plain.demonstration(task, 0).messages[-1] for task in plain.tasks("all")}
+    assert demonstrations == {question: Message(role="assistant", content=text) for question, text in
                      (("2 + 3?", "5"), ("2 + 4?", "6, I say"))}  # fmt: skip
     (task,) = read(tmp_path, {"messages": [USER, SAID]})
     assert [m.role for m in plain.demonstration(task, 0).messages] == ["user", "assistant"]

@@ -64,15 +64,15 @@ def steps(*texts: str, config: PythonMathConfig = SMALL, turns_left: int = 9) ->
 
 
 def test_code_is_run_and_its_output_stands_inline() -> None:
-    said = steps(f"Let me see. {code('print(6 * 7)')}", code("40 + 2"), code("1 / 0"), code(""), code("print(6 * 7)"))
-    assert [step.reply for step in said] == [
+    turns = steps(f"Let me see. {code('print(6 * 7)')}", code("40 + 2"), code("1 / 0"), code(""), code("print(6 * 7)"))
+    assert [step.reply for step in turns] == [
         shown("42"),
         shown("42"),
         shown("ZeroDivisionError: division by zero"),
         shown("None"),
         shown("42"),
     ]
-    assert [step.repeated for step in said] == [False, False, False, False, True]
+    assert [step.repeated for step in turns] == [False, False, False, False, True]
 
 
 def test_code_that_never_ends_is_the_models_mistake_and_the_episode_goes_on() -> None:
@@ -231,10 +231,10 @@ def test_a_recorded_response_becomes_the_episode_that_it_was() -> None:
         shown("42"),
         Message(role="assistant", content="<answer>\\boxed{42}</answer>"),
     )
-    said = split_recorded(task)
-    assert [step.reply for step in steps(*(m.content for m in said if m.role == "assistant"))] == [
-        said[1],
-        said[3],
+    messages = split_recorded(task)
+    assert [step.reply for step in steps(*(m.content for m in messages if m.role == "assistant"))] == [
+        messages[1],
+        messages[3],
         None,
     ]
 
@@ -261,11 +261,11 @@ def test_a_response_that_was_no_episode_is_left_out(response: Any, expected: str
 )
 def test_any_response_is_an_episode_or_bad_input(pieces: list[str]) -> None:
     try:
-        said = split_recorded(replace(PROBLEM, record={"response": "".join(pieces)}))
+        messages = split_recorded(replace(PROBLEM, record={"response": "".join(pieces)}))
     except BadInput:
         return
-    assert [message.role for message in said] == ["assistant", "tool"] * (len(said) // 2) + ["assistant"]
-    assert isinstance(PROTOCOLS["retool"].parse(said[-1].content), Answer)
+    assert [message.role for message in messages] == ["assistant", "tool"] * (len(messages) // 2) + ["assistant"]
+    assert isinstance(PROTOCOLS["retool"].parse(messages[-1].content), Answer)
 
 
 def test_records_without_a_response_are_tasks_all_the_same(tmp_path: Path) -> None:
@@ -313,5 +313,5 @@ def test_a_demonstration_is_token_for_token_an_episode_with_the_sandbox(renderer
 
 def test_generated_problems_print_what_they_should_in_the_sandbox() -> None:
     problems = generate(20, 3)
-    said = steps(*(code(program(problem.steps)) for problem in problems))
-    assert [step.reply for step in said] == [shown(str(problem.answer)) for problem in problems]
+    turns = steps(*(code(program(problem.steps)) for problem in problems))
+    assert [step.reply for step in turns] == [shown(str(problem.answer)) for problem in problems]

@@ -119,11 +119,11 @@ def test_generated_splits_are_disjoint_and_the_same_every_time() -> None:
 
 
 def test_made_up_sums_may_ask_for_no_form() -> None:
-    made = dict(train_tasks=20, held_out_tasks=1, demo_error_rate=0.0, demo_recheck_rate=0.0)
-    world = QuestionsWorld(QuestionsConfig(style="free", instruction="", **made))  # type: ignore[arg-type]
+    options = dict(train_tasks=20, held_out_tasks=1, demo_error_rate=0.0, demo_recheck_rate=0.0)
+    world = QuestionsWorld(QuestionsConfig(style="free", instruction="", **options))  # type: ignore[arg-type]
     for task in world.tasks("train"):
-        (asked,), said = world.env(task).first_messages(), world.demonstration(task, 0).messages[-1].content
-        assert asked.content == task.question and said.endswith(f" {task.answers[0]}")
+        (question,), answer = world.env(task).first_messages(), world.demonstration(task, 0).messages[-1].content
+        assert question.content == task.question and answer.endswith(f" {task.answers[0]}")
 
 
 @pytest.mark.parametrize("style", ["boxed", "answer_tag"])
@@ -194,15 +194,15 @@ def test_solutions_of_records_become_demonstrations(tmp_path: Path) -> None:
         held_out_tasks=1,
         seed=3,
     )
-    shown = {}
+    demonstrations = {}
     for task in world.tasks("all"):
         try:
-            shown[task.question] = world.demonstration(task, 0).messages[-1].content
+            demonstrations[task.question] = world.demonstration(task, 0).messages[-1].content
         except BadInput as error:
-            shown[task.question] = str(error).partition(":")[0]
-    assert shown["Half of 48, and 48?"] == "Half is 48/2=24.\n48+24=72\n\\boxed{72}"
-    assert shown["Why not?"] == "Wait, 2 + 2.\n\\boxed{4} it is."
-    assert shown["And?"] == "data.jsonl"  # left out, with its place
+            demonstrations[task.question] = str(error).partition(":")[0]
+    assert demonstrations["Half of 48, and 48?"] == "Half is 48/2=24.\n48+24=72\n\\boxed{72}"
+    assert demonstrations["Why not?"] == "Wait, 2 + 2.\n\\boxed{4} it is."
+    assert demonstrations["And?"] == "data.jsonl"  # left out, with its place
     assert len(list(world.texts(100))) >= 6
 
 
@@ -227,9 +227,10 @@ def test_the_text_that_a_question_is_about_is_shown_or_refused(tmp_path: Path) -
 def test_a_field_or_what_a_searcher_finds_or_a_text_that_is_shown_is_no_hidden_context(
     context: str, tmp_path: Path
 ) -> None:
-    asked = [{"role": "system", "content": "Use this: it is in Ulm."}, {"role": "user", "content": "Where is it?"}]
+    messages = [{"role": "system", "content": "Use this: it is in Ulm."}, {"role": "user", "content": "Where is it?"}]
     rows = [
-        {"question": "Where is it?", "answers": ["Ulm"], "messages": asked, "context": context, "n": n} for n in (1, 2)
+        {"question": "Where is it?", "answers": ["Ulm"], "messages": messages, "context": context, "n": n}
+        for n in (1, 2)
     ]
     assert of_file(tmp_path, *rows).tasks("all")
 

@@ -190,11 +190,11 @@ def test_the_reward_needs_the_score_of_the_environment() -> None:
 def test_answers_outside_of_the_grammar_are_counted(tmp_path: Path) -> None:
     world = world_of(tmp_path, *[entry(f"matrix {n}", f"{n} 2 3", "spiral_matrix") for n in range(2)])
     task = world.tasks("train")[0]
-    found = {}
+    metrics = {}
     for text in ("none", task.answers[0]):
         step = asyncio.run(world.env(task).step(f"<answer>{text}</answer>", turns_left=0))
-        found[text] = dict(step.metrics)
-    outside, right = found.values()
+        metrics[text] = dict(step.metrics)
+    outside, right = metrics.values()
     assert outside == {"score": 0.0, "grammar": 1.0, "unscorable": 0.0}
     assert right == {"score": 1.0, "grammar": 0.0, "unscorable": 0.0}
 
@@ -202,24 +202,24 @@ def test_answers_outside_of_the_grammar_are_counted(tmp_path: Path) -> None:
 def test_text_outside_of_its_grammar_reaches_no_scorer() -> None:
     """No sandbox is started: it could not be, in this event loop, without its preloaded module."""
     scorer = GymScorer(SandboxConfig(preload=["nosuchmodule"]))
-    asked = {"family": "spiral_matrix", "level": None, "options": {}, "entry": entry("q", "1 2 3")}
+    request = {"family": "spiral_matrix", "level": None, "options": {}, "entry": entry("q", "1 2 3")}
     for text, scored in (
         ("1 2 3", Scored(1.0, How.COMPARED)),
         ("__import__('os')", Scored(0.0, How.GRAMMAR)),
         ("1 " * 5000, Scored(0.0, How.GRAMMAR)),
     ):
-        assert asyncio.run(scorer.score(asked, text)) == scored
+        assert asyncio.run(scorer.score(request, text)) == scored
 
 
 def test_demonstrations_are_answers_and_the_wrong_ones_of_the_same_family(tmp_path: Path) -> None:
     problems = [entry(f"gcd {n}", str(n)) for n in range(9)] + [entry("colour this", None, "graph_color")]
     problems += [entry(f"lcm {n}", f"l{n}", "lcm") for n in range(9)]
     world = world_of(tmp_path, *problems, demo_error_rate=1.0)
-    shown = {task.record["family"]: task for task in world.tasks("all")}
-    with refused(where=shown["graph_color"].task_id):
-        world.demonstration(shown["graph_color"], 0)
-    given = {world.demonstration(shown["lcm"], seed).messages[-1].content for seed in range(30)}
-    assert len(given) > 3 and all(text.startswith("<answer>l") for text in given)
+    tasks = {task.record["family"]: task for task in world.tasks("all")}
+    with refused(where=tasks["graph_color"].task_id):
+        world.demonstration(tasks["graph_color"], 0)
+    texts = {world.demonstration(tasks["lcm"], seed).messages[-1].content for seed in range(30)}
+    assert len(texts) > 3 and all(text.startswith("<answer>l") for text in texts)
 
 
 def test_a_wrong_demonstration_is_never_right_by_chance(tmp_path: Path) -> None:
@@ -227,17 +227,17 @@ def test_a_wrong_demonstration_is_never_right_by_chance(tmp_path: Path) -> None:
     problems = [entry(f"gcd {n}", "5" if n % 5 else str(n)) for n in range(50)]
     world = world_of(tmp_path, *problems, demo_error_rate=1.0)
     for task in world.tasks("train"):
-        given = {world.demonstration(task, seed).messages[-1].content for seed in range(40)}
-        assert world.write_answer(task.answers[0]) not in given and len(given) > 1
-    same = world_of(tmp_path, *[entry(f"gcd {n}", "5") for n in range(4)], demo_error_rate=1.0)
-    assert same.demonstration(same.tasks("train")[0], 0).messages[-1].content == "<answer>5</answer>"
+        answers = {world.demonstration(task, seed).messages[-1].content for seed in range(40)}
+        assert world.write_answer(task.answers[0]) not in answers and len(answers) > 1
+    uniform = world_of(tmp_path, *[entry(f"gcd {n}", "5") for n in range(4)], demo_error_rate=1.0)
+    assert uniform.demonstration(uniform.tasks("train")[0], 0).messages[-1].content == "<answer>5</answer>"
 
 
 def test_entries_are_read_in_the_form_of_the_library(tmp_path: Path) -> None:
     packed = {**entry("q?", "1"), "metadata": json.dumps({"source_dataset": "gcd"})}  # as a hub's table has it
     world = world_of(tmp_path, packed, entry("lcm?", "6", "lcm"))
-    found = {(task.question, task.answers, world.level(task)) for task in world.tasks("all")}
-    assert found == {("q?", ("1",), "gcd"), ("lcm?", ("6",), "lcm")}
+    rows = {(task.question, task.answers, world.level(task)) for task in world.tasks("all")}
+    assert rows == {("q?", ("1",), "gcd"), ("lcm?", ("6",), "lcm")}
     for bad in ({**entry("q?", "1"), "metadata": "{"}, {"question": "q?", "answer": "1"}, entry("q?", "1", "puzzle24")):
         with refused(where="entries.jsonl line 1"):
             world_of(tmp_path, bad)
@@ -249,8 +249,13 @@ def test_settings_of_a_file_are_not_those_of_the_scorer(tmp_path: Path) -> None:
     world = world_of(tmp_path, *[{**entry(f"q{n}?", "1", "chain_sum"), **foreign} for n in range(2)])
     task = world.tasks("train")[0]
     assert world.level(task) == "chain_sum"
-    asked = scorer_request(task)
-    assert (asked["family"], asked["level"], asked["options"], asked["entry"]["answer"]) == ("chain_sum", None, {}, "1")
+    request = scorer_request(task)
+    assert (request["family"], request["level"], request["options"], request["entry"]["answer"]) == (
+        "chain_sum",
+        None,
+        {},
+        "1",
+    )
 
 
 @pytest.mark.parametrize("answer", [12, 0.5, True, ["1"]])
@@ -289,17 +294,17 @@ def test_a_generator_that_dies_or_hangs_is_said(
 
 def test_held_out_problems_of_a_file_are_not_made_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of a family with few problems there might be none to hold out."""
-    asked: list[entries.Part] = []
+    requests: list[entries.Part] = []
 
     def make(parts: Sequence[entries.Part], seed: int) -> list[tuple[list[Any], list[Any]]]:
-        asked.extend(parts)
+        requests.extend(parts)
         return [([entry(f"made {n}", "1") for n in range(part.train)], []) for part in parts]
 
     monkeypatch.setattr("envs.problems.procedural.tasks.make_entries", make)
-    given = jsonl(tmp_path / "test.jsonl", [entry("asked?", "2")])
+    path = jsonl(tmp_path / "test.jsonl", [entry("asked?", "2")])
     families = {"gcd": FamilyConfig(levels=[0, 1])}
-    world = ReasoningGymWorld(ReasoningGymConfig(families=families, train_tasks=6, eval_data=given))
-    assert [(part.name, part.train, part.held_out) for part in asked] == [("gcd 0", 3, 0), ("gcd 1", 3, 0)]
+    world = ReasoningGymWorld(ReasoningGymConfig(families=families, train_tasks=6, eval_data=path))
+    assert [(part.name, part.train, part.held_out) for part in requests] == [("gcd 0", 3, 0), ("gcd 1", 3, 0)]
     assert [task.question for task in world.tasks("held_out")] == ["asked?"]
 
 
@@ -327,8 +332,8 @@ def test_what_one_level_leaves_over_another_may_ask(tmp_path: Path, monkeypatch:
     with_program(ANSWERS, tmp_path, monkeypatch)
     parts = [entries.Part(family="gcd", level=level, train=8) for level in (0, 1)]
     (first, _), (second, _) = entries.make_entries(parts, 0)
-    asked = [entry["question"] for entry in (*first, *second)]
-    assert len(set(asked)) == len(asked) == 16 and set(asked) < {f"q{n}" for n in range(30)}
+    questions = [entry["question"] for entry in (*first, *second)]
+    assert len(set(questions)) == len(questions) == 16 and set(questions) < {f"q{n}" for n in range(30)}
 
 
 def test_a_generator_that_warns_a_lot_is_not_stopped_by_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -354,9 +359,9 @@ def test_a_limit_that_an_answer_met_is_tried_again_and_a_score_is_not(monkeypatc
 
     monkeypatch.setattr("envs.tools.gym_scorer.PythonTool", Busy)
     scorer = GymScorer(SandboxConfig())
-    asked = {"family": "chain_sum", "level": None, "options": {}, "entry": entry("q", "12")}
-    given = [asyncio.run(scorer.score(asked, "13")) for _ in range(3)]
-    assert given == [Scored(0.0, How.UNSCORABLE), Scored(0.5, How.SCORER), Scored(0.5, How.SCORER)] and len(ran) == 2
+    request = {"family": "chain_sum", "level": None, "options": {}, "entry": entry("q", "12")}
+    scores = [asyncio.run(scorer.score(request, "13")) for _ in range(3)]
+    assert scores == [Scored(0.0, How.UNSCORABLE), Scored(0.5, How.SCORER), Scored(0.5, How.SCORER)] and len(ran) == 2
 
 
 MOSTLY_ONE = """
@@ -374,15 +379,15 @@ def test_no_answer_has_more_than_its_share_in_any_beginning_of_a_balanced_family
 ) -> None:
     """One problem in eight has another answer; a longer list only continues a shorter one."""
     with_program(MOSTLY_ONE, tmp_path, monkeypatch)
-    made = [
+    draws = [
         entries.make_entries([entries.Part(family="circuit_logic", train=count, held_out=10)], 0)[0]
         for count in (10, 25)
     ]
-    for side in made[1]:
+    for side in draws[1]:
         for end in range(1, len(side) + 1):
             ones = sum(entry["answer"] == "1" for entry in side[:end])
             assert ones <= -(-end // 2) and end - ones <= -(-end // 2)
-    assert (made[1][0][:10], made[1][1]) == made[0] and len(made[1][0]) == 25
+    assert (draws[1][0][:10], draws[1][1]) == draws[0] and len(draws[1][0]) == 25
 
 
 def test_a_family_whose_problems_all_have_one_answer_is_no_endless_search(

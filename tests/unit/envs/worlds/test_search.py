@@ -78,11 +78,11 @@ def test_demonstrations_replay_against_the_server(protocol: str, url: str) -> No
     async def replay() -> set[EpisodeEnd]:
         ends = set()
         for at, task in enumerate(played.tasks("train")[:30]):
-            shown = played.demonstration(task, seed=at)
+            demonstration = played.demonstration(task, seed=at)
             env = played.env(task)
             prompt = env.first_messages()
-            assert shown.messages[: len(prompt)] == prompt
-            messages = shown.messages[len(prompt) :]
+            assert demonstration.messages[: len(prompt)] == prompt
+            messages = demonstration.messages[len(prompt) :]
             for turn in range(0, len(messages), 2):
                 assert messages[turn].role == "assistant"
                 step = await env.step(messages[turn].content, turns_left=played.max_turns - turn // 2 - 1)
@@ -108,8 +108,8 @@ def test_a_baseline_searches_by_itself(url: str) -> None:
 
     question = world("rag").tasks("train")[0].question
     (prompt,) = asyncio.run(begun("rag"))
-    document, asked = prompt.content.split("\n\n")
-    assert document.startswith('"') and "\nThe " in document and asked == f"Question: {question}"
+    document, wording = prompt.content.split("\n\n")
+    assert document.startswith('"') and "\nThe " in document and wording == f"Question: {question}"
     assert asyncio.run(begun("direct")) == (Message(role="user", content=f"Question: {question}"),)
 
 
@@ -197,18 +197,18 @@ def test_what_the_policy_said_is_trained_and_what_was_found_is_masked(
     played = world(protocol, instruction="", demo_error_rate=0.0)
     played.connect(url, TOKEN)
     task = played.tasks("train")[0]
-    shown = played.demonstration(task, 0)
+    demonstration = played.demonstration(task, 0)
     num_prompt = len(played.env(task).first_messages())
-    said = [message.content for message in shown.messages if message.role == "assistant"]
-    trajectory = play(played, task, said, renderer)
+    texts = [message.content for message in demonstration.messages if message.role == "assistant"]
+    trajectory = play(played, task, texts, renderer)
     assert trajectory.end is EpisodeEnd.ANSWERED
     (sample,) = sample_trajectory(trajectory, 1.0)
     trained = [token for token, mask in zip(sample.token_ids, sample.loss_mask, strict=True) if mask]
     end = (renderer.tokenizer.eos_token_id,) if protocol == "research" else ()
-    assert tuple(trained) == sum((renderer.encode(text) for text in said), ()) + end
+    assert tuple(trained) == sum((renderer.encode(text) for text in texts), ()) + end
     # The demonstration of it has the same tokens and mask, so a policy warmed up on it sees what a rollout shows.
     stop = played.env(task).stop_strings
-    assert renderer.demonstration(shown.messages, num_prompt, stop) == made.ids_and_mask(sample)
+    assert renderer.demonstration(demonstration.messages, num_prompt, stop) == made.ids_and_mask(sample)
     assert len(sample.token_ids) < 200  # of a context of 512
 
 
@@ -265,9 +265,13 @@ def test_share_of_right_demonstrations_follows_the_error_rate(rate: float, low: 
 def test_demonstrations_err_in_many_ways_and_depend_on_task_and_seed_only() -> None:
     played = world("research", demo_error_rate=1.0)
     task = played.tasks("train")[3]
-    shown = {played.demonstration(task, seed).messages for seed in range(40)}
-    assert len(shown) > 6
-    assert {len(messages) - 2 for messages in shown} >= {1, 3, 5}  # malformed at once, stopped early, all the way
+    conversations = {played.demonstration(task, seed).messages for seed in range(40)}
+    assert len(conversations) > 6
+    assert {len(messages) - 2 for messages in conversations} >= {
+        1,
+        3,
+        5,
+    }  # malformed at once, stopped early, all the way
     assert played.demonstration(task, 5) == world("research", demo_error_rate=1.0).demonstration(task, 5)
 
 
@@ -277,28 +281,28 @@ def test_demonstrations_in_several_protocols_are_those_of_each() -> None:
     assert set(PROTOCOLS["research"].tags) == set(mixed.tags)
     task = mixed.tasks("train")[0]
     start, (first, second) = of_task(task).start, of_task(task).relations
-    shown = [mixed.demonstration(task, seed) for seed in range(400)]
-    forms = Counter(tuple(message.content for message in each.messages) for each in shown)
+    demonstrations = [mixed.demonstration(task, seed) for seed in range(400)]
+    forms = Counter(tuple(message.content for message in demonstration.messages) for demonstration in demonstrations)
     (bridge,) = {text[3].split(" ")[3] for text in forms if len(text) == 6}
     boxed = "<answer> The final answer is \\[ \\boxed{%s} \\] </answer>"
     right, early = boxed % task.answers[0], f"<think> It is {bridge} </think> {boxed % bridge.rstrip('.')}"
     ends = Counter({text[0]: 0 for text in forms})
     for text, count in forms.items():
         ends[text[0], text[-1]] += count
-    asked = f"Question: {task.question}"
+    wording = f"Question: {task.question}"
     facts = f"The {first} of {start} is {bridge} The {second} of {bridge.rstrip('.')} is {task.answers[0]}."
-    found = next(text[0] for text in forms if text[0].endswith(asked) and text[0] != asked)
+    with_passages = next(text[0] for text in forms if text[0].endswith(wording) and text[0] != wording)
     expected = {
         (task.question, early): 180,
         (task.question, f"<think> It is {task.answers[0]}. </think> {right}"): 20,
-        (asked, right): 67,
-        (f"{asked}\nLet's think step by step.", f"<think> {facts} </think> {right}"): 67,
-        (found, right): 67,
+        (wording, right): 67,
+        (f"{wording}\nLet's think step by step.", f"<think> {facts} </think> {right}"): 67,
+        (with_passages, right): 67,
     }
     assert {key for key, count in ends.items() if count} == expected.keys()
     for key, count in expected.items():
         assert abs(ends[key] - count) < 35  # 4 standard deviations of a share of 0.45
-    stops = {each.env.stop_strings for each in shown if each.env is not None}
+    stops = {demonstration.env.stop_strings for demonstration in demonstrations if demonstration.env is not None}
     assert stops == {("</search>",), ("</answer>",)}
 
 
@@ -364,9 +368,9 @@ def test_the_answer_of_a_question_from_a_file_is_a_demonstration_of_a_direct_ans
     task = next(task for task in direct.tasks("all") if task.question == "who 7?")
     with refused(where="t7", says="no answer"):
         direct.demonstration(Task(task_id="t7", question="who 7?"), 0)
-    *prompt, said = direct.demonstration(task, 0).messages
+    *prompt, answer = direct.demonstration(task, 0).messages
     assert [message.content for message in prompt] == ["Question: who 7?"]
-    assert said == Message(role="assistant", content="<answer> The final answer is \\[ \\boxed{Ada 7} \\] </answer>")
+    assert answer == Message(role="assistant", content="<answer> The final answer is \\[ \\boxed{Ada 7} \\] </answer>")
     thinking = SearchQAWorld(SearchQAConfig(protocol="cot", data=data, held_out_tasks=2))
     with refused(says="only made-up questions have one"):  # its reasoning is not known
         thinking.demonstration(task, 0)
@@ -379,8 +383,8 @@ def test_splits_of_one_data_set_are_told_apart(tmp_path: Path) -> None:
             [{"id": f"{n}", "question": f"{split} {n}?", "golden_answers": ["a"]} for n in range(count)],
         )
     retriever = SearchConfig(url="http://127.0.0.1:9")
-    same = {"data": str(tmp_path), "eval_data": str(tmp_path), "retriever": retriever}
-    played = SearchQAWorld(SearchQAConfig(data_split="train", eval_split="validation", **same))  # type: ignore[arg-type]
+    options = {"data": str(tmp_path), "eval_data": str(tmp_path), "retriever": retriever}
+    played = SearchQAWorld(SearchQAConfig(data_split="train", eval_split="validation", **options))  # type: ignore[arg-type]
     assert {task.question.split(" ")[0] for task in played.tasks("train")} == {"train"}
     assert {task.question.split(" ")[0] for task in played.tasks("held_out")} == {"validation"}
 
@@ -432,11 +436,11 @@ def test_icrl_prompt_without_and_with_examples(tmp_path: Path) -> None:
     (zero,) = prompt("icrl", instruction="I.")
     assert zero.content == "I.\n\nProblem: Who built it?"
     (two,) = prompt("icrl", instruction="I.", demonstrations=ExamplesConfig(count=2, file=str(file)))
-    shown = (
+    examples = (
         f"===============Example 1===============\n{blocks[0]}\n===============Example 2===============\n{blocks[1]}"
     )
     assert two.content == (
-        f"I.\n\n{EXAMPLES}\n\n{shown}\n\n"
+        f"I.\n\n{EXAMPLES}\n\n{examples}\n\n"
         "Now solve the following problem with the ability you just learned from the examples. Remember, "
         "DO NOT take the problem from examples as the problem you need to solve.\n\n"
         "Actual Problem: Who built it?"
@@ -455,14 +459,14 @@ def test_demonstrations_that_teach_to_follow_examples() -> None:
     seen: Counter[tuple[int, bool, bool]] = Counter()  # examples, do they search, is there a search
     for seed in range(6):
         for task in played.tasks("train"):
-            prompt, *said = played.demonstration(task, seed).messages
+            prompt, *turns = played.demonstration(task, seed).messages
             count, searching = prompt.content.count("Example Problem"), prompt.content.count("<information>")
             assert searching in (0, 2 * count) and task.question in prompt.content  # two hops each
             assert f"Example Problem: {task.question}" not in prompt.content
-            searched = len(said) > 1
+            searched = len(turns) > 1
             seen[count, searching > 0, searched] += 1
             if not searched:
-                (guess,) = said
+                (guess,) = turns
                 assert not guess.content.endswith(played.write_answer(task.answers[0]))
     assert not any(searched for _, does, searched in seen if not does)
     counts = Counter({count: sum(n for key, n in seen.items() if key[0] == count) for count in range(4)})
@@ -470,7 +474,7 @@ def test_demonstrations_that_teach_to_follow_examples() -> None:
     could = sum(n for (_, does, _), n in seen.items() if does)
     assert 0.45 < could / (seen.total() - counts[0]) < 0.55
     assert 0.74 < sum(n for (*_, searched), n in seen.items() if searched) / could < 0.86
-    assert played.demonstration(task, 5).messages == (prompt, *said)
+    assert played.demonstration(task, 5).messages == (prompt, *turns)
 
 
 def test_each_number_of_examples_that_search_can_have_a_rate_of_its_own() -> None:
@@ -479,9 +483,9 @@ def test_each_number_of_examples_that_search_can_have_a_rate_of_its_own() -> Non
     seen: Counter[tuple[int, bool]] = Counter()  # examples that search, is there a search
     for seed in range(5):
         for task in played.tasks("train"):
-            prompt, *said = played.demonstration(task, seed).messages
+            prompt, *turns = played.demonstration(task, seed).messages
             assert prompt.content.startswith(INSTRUCTION)  # in every prompt, with and without examples
-            seen[prompt.content.count("<information>Doc 1") // 2, len(said) > 1] += 1
+            seen[prompt.content.count("<information>Doc 1") // 2, len(turns) > 1] += 1
     for count, rate in enumerate((0.1, 0.3, 0.6, 0.9)):
         drawn = seen[count, True] + seen[count, False]
         assert abs(seen[count, True] / drawn - rate) < 4 * (rate * (1 - rate) / drawn) ** 0.5
@@ -490,7 +494,7 @@ def test_each_number_of_examples_that_search_can_have_a_rate_of_its_own() -> Non
 def test_the_curriculum_changes_the_prompt_and_not_the_tasks() -> None:
     worlds = [world("icrl", instruction="", demonstrations=ExamplesConfig(count=count)) for count in (3, 2, 0)]
     assert worlds[0].tasks("all") == worlds[1].tasks("all") == worlds[2].tasks("all")
-    texts = [each.env(QUESTION).first_messages()[0].content for each in worlds]
+    texts = [variant.env(QUESTION).first_messages()[0].content for variant in worlds]
     assert [text.count("Example Solution: <think> I need the") for text in texts] == [3, 2, 0]
     assert [AFTER_EXAMPLES in text for text in texts] == [True, True, False]
     for task in worlds[0].tasks("all"):

@@ -34,18 +34,18 @@ def test_an_action_ends_the_episode_and_no_tool_is_there(tmp_path: Path) -> None
 
 
 def test_whoever_is_given_a_state_needs_no_file(tmp_path: Path) -> None:
-    made = config(tmp_path, PLAYED)
-    task = new_world(made).tasks("train")[3]
-    Path(made.data).unlink()
-    assert new_player(made).env(task).first_messages() == (Message(role="user", content="c?"),)
+    state_config = config(tmp_path, PLAYED)
+    task = new_world(state_config).tasks("train")[3]
+    Path(state_config.data).unlink()
+    assert new_player(state_config).env(task).first_messages() == (Message(role="user", content="c?"),)
     with refused(where="task t", says="no state of a trajectory"):
-        new_player(made).env(Task(task_id="t", question="q"))
+        new_player(state_config).env(Task(task_id="t", question="q"))
 
 
 def test_the_set_is_cut_before_it_becomes_states(tmp_path: Path) -> None:
     judged = [
-        {**each, "judgements": list(says), "correct": right}
-        for each, says, right in zip(PLAYED, (("GOOD", "BAD"), ("GOOD",), ("BAD",)), (True, False, False), strict=True)
+        {**row, "judgements": list(says), "correct": right}
+        for row, says, right in zip(PLAYED, (("GOOD", "BAD"), ("GOOD",), ("BAD",)), (True, False, False), strict=True)
     ]
     assert [task.task_id for task in new_world(config(tmp_path, judged, keep="process")).tasks("train")] == ["b/0/0"]
     assert len(new_world(config(tmp_path, judged, keep="outcome")).tasks("train")) == 2

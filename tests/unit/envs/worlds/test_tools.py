@@ -52,17 +52,17 @@ def test_each_call_of_a_message_gets_a_message_in_answer() -> None:
     broken = ToolCall(name="", problem="the call is not valid JSON")
     unknown, wrong = ToolCall(name="oracle"), ToolCall(name="calculator", arguments={"expression": 5})
     done = step(calculating(), SUM, broken, unknown, wrong, SUM)
-    contents = [each.content for each in done.replies]
-    assert contents[0] == contents[4] == "24.0" and all(each.startswith("error: ") for each in contents[1:4])
-    assert [each.role for each in done.replies] == ["tool"] * 5 and done.end is None
-    assert len({each.call_id for each in done.replies}) == 5 and {len(each.call_id) for each in done.replies} == {9}
+    contents = [reply.content for reply in done.replies]
+    assert contents[0] == contents[4] == "24.0" and all(content.startswith("error: ") for content in contents[1:4])
+    assert [reply.role for reply in done.replies] == ["tool"] * 5 and done.end is None
+    assert len({reply.call_id for reply in done.replies}) == 5 and {len(reply.call_id) for reply in done.replies} == {9}
     assert done.metrics == {"calls": 5, "valid_calls": 2, "several_calls": 1, "calls_calculator": 2, "failed_calls": 3}
 
 
 def test_calls_over_the_limits() -> None:
     world = calculating(max_calls=2)
     done = step(world, *[SUM] * 5)
-    assert [each.content for each in done.replies[:2]] == ["24.0"] * 2
+    assert [reply.content for reply in done.replies[:2]] == ["24.0"] * 2
     assert len(done.replies) == 3 and "5 calls in one message" in done.replies[2].content
     assert step(world, SUM, turns_left=0) == Step(end=EpisodeEnd.TURN_LIMIT)
 
@@ -80,7 +80,7 @@ def test_a_repeated_call_is_flagged_and_a_reward_sees_the_calls() -> None:
     async def play() -> list[Step]:
         return [await env.step("", turns_left=3, calls=(SUM,)) for _ in range(2)]
 
-    assert [each.repeated for each in asyncio.run(play())] == [False, True]
+    assert [turn.repeated for turn in asyncio.run(play())] == [False, True]
     assert env.final_state() == {"calls": [{"name": "calculator", "ok": True}] * 2}
     assert step(calculating(), SUM, SUM).repeated  # in one message
     broken = ToolCall(name="", problem="the call is not valid JSON")
@@ -141,11 +141,11 @@ def test_a_server_that_starts_late_is_infrastructure_and_one_attempt_is_for_all_
         return await asyncio.gather(*(world.open_env(task) for _ in range(4)), return_exceptions=True)
 
     first = asyncio.run(open_all())
-    found = [failure_of(each, "environment") for each in first if isinstance(each, Exception)]
-    assert [each.kind for each in found] == [FailureKind.INFRA] * 4 and late.attempts == 1
-    assert "env.tools.0.mcp" in found[0].detail
+    failures = [failure_of(error, "environment") for error in first if isinstance(error, Exception)]
+    assert [failure.kind for failure in failures] == [FailureKind.INFRA] * 4 and late.attempts == 1
+    assert "env.tools.0.mcp" in failures[0].detail
     envs = asyncio.run(open_all())
-    assert late.attempts == 2 and all(each.offer.schemas for each in envs)
+    assert late.attempts == 2 and all(env.offer.schemas for env in envs)
 
 
 def test_who_stops_waiting_for_a_server_ends_nobody_elses_attempt(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -172,32 +172,34 @@ def test_every_kind_of_errand_is_made_and_run(world: ToolsWorld) -> None:
     right = ToolsWorld(ToolsConfig(tools=OURS, demo_error_rate=0.0, **SMALL))
     wrong = ToolsWorld(ToolsConfig(tools=OURS, demo_error_rate=1.0, **SMALL))
     for task in tasks[:12]:
-        said = right.demonstration(task, 0).messages
-        assert said[-1].content == f"<answer>{task.answers[0]}</answer>"
-        assert wrong.demonstration(task, 0).messages[-1].content != said[-1].content
-        for before, after in zip(said, said[1:], strict=False):
+        messages = right.demonstration(task, 0).messages
+        assert messages[-1].content == f"<answer>{task.answers[0]}</answer>"
+        assert wrong.demonstration(task, 0).messages[-1].content != messages[-1].content
+        for before, after in zip(messages, messages[1:], strict=False):
             assert (after.role == "assistant") == (before.role in ("user", "tool")) or after.role == "tool"
-    both = next(task for task in tasks if world.level(task) == "both")
-    first, _, _, second, *_ = right.demonstration(both, 0).messages[1:]
+    errand = next(task for task in tasks if world.level(task) == "both")
+    first, _, _, second, *_ = right.demonstration(errand, 0).messages[1:]
     assert [call.name for call in first.calls] == ["price", "price"] and second.calls[0].name == "python"
 
 
 def test_a_demonstration_is_what_the_tools_would_say(world: ToolsWorld) -> None:
-    said = world.demonstration(next(task for task in world.tasks("train") if world.level(task) == "price"), 0).messages
+    messages = world.demonstration(
+        next(task for task in world.tasks("train") if world.level(task) == "price"), 0
+    ).messages
     again = ToolsWorld(ToolsConfig(tools=OURS, demo_error_rate=0.5, **SMALL))
     assert again.demonstration(world.tasks("train")[0], 3) == world.demonstration(world.tasks("train")[0], 3)
-    assert said[0].content.startswith("What does the")
+    assert messages[0].content.startswith("What does the")
     assert errands.printed("print(3 * 4 + 5)") == "17" and errands.printed("print('red lamp')") == "red lamp"
 
 
 def test_without_a_template_for_tools_words_and_user_messages_do_it() -> None:
     world = calculating(protocol="hermes")
     env = world.env(world.tasks("train")[0])
-    system, asked = env.first_messages()
-    assert (system.role, asked.role) == ("system", "user") and '"calculator"' in system.content
+    system, question = env.first_messages()
+    assert (system.role, question.role) == ("system", "user") and '"calculator"' in system.content
     assert env.offer.form == "hermes"
-    (shown,) = read_calls(HERMES, system.content.split("object: ")[1])
-    assert shown == ToolCall(name="NAME")
+    (call,) = read_calls(HERMES, system.content.split("object: ")[1])
+    assert call == ToolCall(name="NAME")
     (reply,) = step(world, SUM).replies
     assert reply == Message(role="user", content="<tool_response>\n24.0\n</tool_response>")
 
@@ -214,13 +216,19 @@ def test_a_record_shows_its_own_conversation(tmp_path: Path) -> None:
     data = jsonl(tmp_path / "data.jsonl", rows)
     for protocol in ("native", "hermes"):
         world = calculating(protocol=protocol, data=data)
-        said = world.demonstration(world.tasks("all")[0], 0).messages[-3:]
+        messages = world.demonstration(world.tasks("all")[0], 0).messages[-3:]
         if protocol == "native":
             call = ToolCall(name="calculator", arguments={"expression": "48 / 2"}, call_id="000000000")
-            assert said[0].calls == (call,) and said[1].tool == "calculator" and said[1].call_id == call.call_id
+            assert (
+                messages[0].calls == (call,)
+                and messages[1].tool == "calculator"
+                and messages[1].call_id == call.call_id
+            )
         else:
-            assert said[0].content.startswith("Half of it.\n")
-            assert read_calls(HERMES, said[0].content) == (SUM,) and said[1].content.startswith("<tool_response>")
+            assert messages[0].content.startswith("Half of it.\n")
+            assert read_calls(HERMES, messages[0].content) == (SUM,) and messages[1].content.startswith(
+                "<tool_response>"
+            )
     jsonl(tmp_path / "bad.jsonl", [row | {"messages": [{"role": "assistant", "tool_calls": [5]}]} for row in rows])
     world = calculating(data=str(tmp_path / "bad.jsonl"))
     with refused(says="tool_calls"):
@@ -298,9 +306,12 @@ def test_a_tool_of_ours_passes_no_argument_over(arguments: dict[str, Any], says:
 
 def test_arguments_are_compared_with_types_and_enumerations() -> None:
     schema = json.loads('{"properties": {"n": {"type": "integer"}, "c": {"enum": ["a", 1]}}, "required": ["n"]}')
-    assert [find_problem(schema, given) == "" for given in ({"n": 1}, {"n": 1.0}, {"n": 1, "c": "a"}, {"n": 1, "x": 2})]
+    assert [
+        find_problem(schema, arguments) == ""
+        for arguments in ({"n": 1}, {"n": 1.0}, {"n": 1, "c": "a"}, {"n": 1, "x": 2})
+    ]
     wrong: list[dict[str, Any]] = [{}, {"n": "1"}, {"n": True}, {"n": 1.5}, {"n": 1, "c": "b"}, {"n": 1, "c": []}]
-    assert all(find_problem(schema, given) for given in wrong)
+    assert all(find_problem(schema, arguments) for arguments in wrong)
     assert find_problem(schema | {"additionalProperties": False}, {"n": 1, "x": 2})
 
 
@@ -309,10 +320,10 @@ def test_each_place_of_a_tuple_has_its_own_type() -> None:
 
     parameters = schema_of(takes, "takes")["function"]["parameters"]
     right: list[dict[str, Any]] = [{"pair": [1, "a"]}, {"pair": [1, "a"], "several": [1, 2, 3], "texts": ["a", "b"]}]
-    assert [find_problem(parameters, each) for each in right] == ["", ""]
+    assert [find_problem(parameters, arguments) for arguments in right] == ["", ""]
     wrong = [{"pair": ["a", 1]}, {"pair": [1, 2]}, {"pair": [1, "a"], "several": [1, "a"]}, {"pair": "a"}]
     wrong += [{"pair": []}, {"pair": [1]}, {"pair": [1, "a", 3]}]
-    assert all(find_problem(parameters, each) for each in wrong)
+    assert all(find_problem(parameters, arguments) for arguments in wrong)
     assert "string in place 2" in find_problem(parameters, {"pair": [1, 2]})
 
 

@@ -40,10 +40,10 @@ def make(name: str, protocol: str, **keys: Any) -> World:
 def play(world: World, *texts: str) -> list[Step]:
     env = world.env(world.tasks("train")[0])
 
-    async def said() -> list[Step]:
+    async def steps() -> list[Step]:
         return [await env.step(text, turns_left=world.max_turns - turn - 1) for turn, text in enumerate(texts)]
 
-    return asyncio.run(said())
+    return asyncio.run(steps())
 
 
 def ends(steps: Sequence[Step]) -> list[EpisodeEnd | None]:
@@ -52,11 +52,11 @@ def ends(steps: Sequence[Step]) -> list[EpisodeEnd | None]:
 
 @pytest.mark.parametrize(("name", "protocol"), CALLS)
 def test_a_call_is_one_over_the_limit_and_an_answer_an_answer(name: str, protocol: str) -> None:
-    call, answer, told = CALLS[name, protocol]
+    call, answer, notice = CALLS[name, protocol]
     world = make(name, protocol, tools=False, max_turns=9)
-    assert (world.max_turns, world.service, world.tool) == (1 + told, "", None)
+    assert (world.max_turns, world.service, world.tool) == (1 + notice, "", None)
     assert ends(play(world, answer)) == [EpisodeEnd.ANSWERED]
-    if told:
+    if notice:
         first, *rest = play(world, call, call)
         assert first.reply is not None and first.reply.content == OVER_LIMIT
         assert ends(rest) == [EpisodeEnd.TURN_LIMIT]
@@ -73,11 +73,11 @@ def test_neither_prompt_nor_demonstration_has_a_call(name: str, protocol: str) -
     assert all(tag in with_tool.env(world.tasks("train")[0]).first_messages()[0].content for tag in named)
     right = 0
     for task in world.tasks("train"):
-        prompt, said = world.env(task).first_messages(), world.demonstration(task, 0).messages
-        assert said[:-1] == prompt
-        assert not any(tag in message.content for tag in named for message in said)
-        right += said[-1].content.endswith(world.write_answer(task.answers[0]))
-        assert ends(play(world, said[-1].content)) == [EpisodeEnd.ANSWERED]
+        prompt, messages = world.env(task).first_messages(), world.demonstration(task, 0).messages
+        assert messages[:-1] == prompt
+        assert not any(tag in message.content for tag in named for message in messages)
+        right += messages[-1].content.endswith(world.write_answer(task.answers[0]))
+        assert ends(play(world, messages[-1].content)) == [EpisodeEnd.ANSWERED]
     assert 0 < right < len(world.tasks("train"))
     world = make(name, protocol, tools=False, demo_error_rate=0.0)
     for task in world.tasks("train")[:9]:
@@ -88,8 +88,8 @@ def test_neither_prompt_nor_demonstration_has_a_call(name: str, protocol: str) -
 def test_a_wording_of_ones_own_may_not_name_the_tool(name: str, protocol: str) -> None:
     task = make(name, protocol).tasks("train")[0]
     for own in ("", "Be brief."):
-        asked = make(name, protocol, tools=False, instruction=own).env(task).first_messages()
-        assert asked[0].content.startswith(own)
+        messages = make(name, protocol, tools=False, instruction=own).env(task).first_messages()
+        assert messages[0].content.startswith(own)
     with refused("env.instruction", expected='null, "" or a text without <'):
         make(name, protocol, tools=False, instruction=PROTOCOLS[protocol].instruction)
     if PROTOCOLS[protocol].shows_examples:
@@ -104,9 +104,9 @@ def test_questions_of_a_file_need_no_passages(tmp_path: Path) -> None:
 
 def test_a_set_of_an_evaluation_plays_without_the_tool() -> None:
     config = compose("worlds/search", ["eval.sets.with={}", "eval.sets.without.env.tools=false"])
-    found = {each.name: envs.make_world(each.recipe.env) for each in sets_of(config.stages[0].config)}
-    assert found["with"].service and not found["without"].service
-    assert found["with"].tasks("held_out") == found["without"].tasks("held_out")
+    worlds = {eval_set.name: envs.make_world(eval_set.recipe.env) for eval_set in sets_of(config.stages[0].config)}
+    assert worlds["with"].service and not worlds["without"].service
+    assert worlds["with"].tasks("held_out") == worlds["without"].tasks("held_out")
 
 
 def test_a_world_without_a_tool_refuses(capsys: pytest.CaptureFixture[str]) -> None:

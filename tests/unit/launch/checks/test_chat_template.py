@@ -39,13 +39,13 @@ def template(tmp_path: Path) -> Path:
 
 def test_every_program_that_loads_the_folder_has_the_template(model: Path, template: Path, tmp_path: Path) -> None:
     own, before = ModelConfig(chat_template=str(template)), (model / FILE).read_bytes()
-    made = copy_with_template(str(model), own, tmp_path / "made")
-    assert AutoTokenizer.from_pretrained(made).chat_template == OWN and has_template(made, OWN)
-    assert {each.name for each in Path(made).iterdir()} == {each.name for each in model.iterdir()}
-    assert copy_with_template(made, own, tmp_path / "again") == made
+    folder = copy_with_template(str(model), own, tmp_path / "made")
+    assert AutoTokenizer.from_pretrained(folder).chat_template == OWN and has_template(folder, OWN)
+    assert {path.name for path in Path(folder).iterdir()} == {path.name for path in model.iterdir()}
+    assert copy_with_template(folder, own, tmp_path / "again") == folder
     assert copy_with_template(str(model), ModelConfig(), tmp_path / "again") == str(model)
-    assert (model / FILE).read_bytes() == before and ChatRenderer(made).decode(
-        ChatRenderer(made).under({"mood": "calm"}).prompt_ids(ASKED)
+    assert (model / FILE).read_bytes() == before and ChatRenderer(folder).decode(
+        ChatRenderer(folder).under({"mood": "calm"}).prompt_ids(ASKED)
     ) == ("Q: 4 + 4?\nA calm")
 
 
@@ -64,8 +64,8 @@ def test_it_stands_before_the_one_in_the_tokenizers_config(model: Path, template
             (older / file.name).write_bytes(file.read_bytes())
     config = json.loads((older / "tokenizer_config.json").read_text()) | {"chat_template": "older"}
     (older / "tokenizer_config.json").write_text(json.dumps(config))
-    made = copy_with_template(str(older), ModelConfig(chat_template=str(template)), tmp_path / "made")
-    assert AutoTokenizer.from_pretrained(made).chat_template == OWN
+    folder = copy_with_template(str(older), ModelConfig(chat_template=str(template)), tmp_path / "made")
+    assert AutoTokenizer.from_pretrained(folder).chat_template == OWN
 
 
 def test_what_is_evaluated_has_it_too(model: Path, template: Path) -> None:
@@ -107,21 +107,21 @@ def test_a_dry_run_refuses_what_the_template_does_not_take(
 ) -> None:
     command = ["train", "quickstart", "--dry-run", f"model.path={whole}", f"model.chat_template={template}", *FEW]
     code = run([*command, *keys])
-    told = capsys.readouterr()
-    assert code == (2 if said else 0), told.err
+    output = capsys.readouterr()
+    assert code == (2 if said else 0), output.err
     if said:
-        assert re.search(said, told.err) and told.err.count("\n") == 1
+        assert re.search(said, output.err) and output.err.count("\n") == 1
     else:
-        assert "chat template: the file of model.chat_template" in told.out and "A calm" in told.out
+        assert "chat template: the file of model.chat_template" in output.out and "A calm" in output.out
 
 
 def test_a_dry_run_shows_the_end_of_what_is_trained(
     whole: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    asked = {"role": "user", "content": "4 + 4?"}
+    message = {"role": "user", "content": "4 + 4?"}
     sides = {side: [{"role": "assistant", "content": side}] for side in ("chosen", "rejected")}
-    (tmp_path / "pairs.jsonl").write_text(json.dumps({"prompt": [asked], **sides}) + "\n")
-    (tmp_path / "answers.jsonl").write_text(json.dumps({"messages": [asked, *sides["chosen"]]}) + "\n")
+    (tmp_path / "pairs.jsonl").write_text(json.dumps({"prompt": [message], **sides}) + "\n")
+    (tmp_path / "answers.jsonl").write_text(json.dumps({"messages": [message, *sides["chosen"]]}) + "\n")
     recipe = {
         "extends": "quickstart",
         "name": "shown",
@@ -135,11 +135,11 @@ def test_a_dry_run_shows_the_end_of_what_is_trained(
     }
     (tmp_path / "shown.yaml").write_text(json.dumps(recipe))
     assert run(["train", str(tmp_path / "shown.yaml"), "--dry-run", *FEW]) == 0
-    told = [line.partition("prompts")[2].strip() for line in capsys.readouterr().out.splitlines()]
-    at = [told.index(line) for line in told if line.startswith("trained in ")]
-    assert [told[place].split()[2] for place in at] == ["given:", "sft:", "dpo:", "dpo:"]
+    lines = [line.partition("prompts")[2].strip() for line in capsys.readouterr().out.splitlines()]
+    at = [lines.index(line) for line in lines if line.startswith("trained in ")]
+    assert [lines[place].split()[2] for place in at] == ["given:", "sft:", "dpo:", "dpo:"]
     for place, text in zip(at, ("chosen", "", "chosen", "rejected"), strict=True):
-        context, trained = told[place + 1], next(line for line in told[place + 1 :] if line.startswith("trained |"))
+        context, trained = lines[place + 1], next(line for line in lines[place + 1 :] if line.startswith("trained |"))
         assert context.startswith("shown") and (not text or trained == f"trained | {text}<|im_end|>")
 
 

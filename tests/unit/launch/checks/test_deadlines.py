@@ -64,8 +64,8 @@ def test_the_time_of_an_episode_follows_its_tokens_and_its_tools(data: list[str]
     assert attempt_s(recipe).value == TIME_S
     plan = rollout_plan(recipe, "rl", group_size=8, temperature=1.0)
     assert (plan.timeout_s, plan.priority) == (TIME_S, False)
-    given = rl(seven(data, "rollout.episode_timeout_s=900"))
-    assert attempt_s(given).value == 900.0 == shortest_episode_s([recipe, given])
+    fixed = rl(seven(data, "rollout.episode_timeout_s=900"))
+    assert attempt_s(fixed).value == 900.0 == shortest_episode_s([recipe, fixed])
     quick = compose("quickstart", []).stages[-1].config
     assert attempt_s(quick).value == 300.0
     tools = compose("worlds/search", ["engine.max_model_len=32768", "rollout.max_turn_tokens=4096"]).stages[-1].config
@@ -127,37 +127,39 @@ def test_a_start_has_the_time_that_its_models_take(data: list[str], tmp_path: Pa
 
 def test_a_time_that_cuts_long_answers_off_is_said(data: list[str]) -> None:
     short = rl(seven(data, "rollout.episode_timeout_s=300"))
-    said = short_timeout(short)
-    assert said is not None and "48 tokens a second" in said and "1,792 s" in said  # 14,336 / 300
-    assert [short_timeout(rl(seven(data, f"rollout.episode_timeout_s={given}"))) for given in (1792, 3600, "null")] == [
-        None
-    ] * 3
+    warning = short_timeout(short)
+    assert warning is not None and "48 tokens a second" in warning and "1,792 s" in warning  # 14,336 / 300
+    assert [
+        short_timeout(rl(seven(data, f"rollout.episode_timeout_s={seconds}"))) for seconds in (1792, 3600, "null")
+    ] == [None] * 3
 
 
 def test_replies_take_their_share_of_the_time_and_a_short_limit_is_one_too(data: list[str]) -> None:
     """2,048 tokens at 8 a second are 256 s. Three replies of 30 s leave 60 of 150 s for 4 x 256 = 1,024 tokens."""
-    one = rl(seven(data, *TWO, "rollout.episode_timeout_s=60"))
-    said = short_timeout(one)
-    assert said is not None and "34 tokens a second" in said
+    short = rl(seven(data, *TWO, "rollout.episode_timeout_s=60"))
+    warning = short_timeout(short)
+    assert warning is not None and "34 tokens a second" in warning
     assert short_timeout(rl(seven(data, *TWO, "rollout.episode_timeout_s=256"))) is None
     keys = ["rollout.max_turn_tokens=256", "engine.max_model_len=2048", "rollout.episode_timeout_s=150"]
     turns = compose("quickstart", keys).stages[-1].config
-    said, world = short_timeout(turns), make_world(turns.env)
+    warning, world = short_timeout(turns), make_world(turns.env)
     assert (world.max_turns, world.reply_s) == (4, 30.0)
-    assert said is not None and "17 tokens a second" in said
+    assert warning is not None and "17 tokens a second" in warning
 
 
 def test_the_plays_of_an_evaluation_have_to_fit_too(data: list[str]) -> None:
     keys = [*TWO, "rollout.episode_timeout_s=300", "eval.max_turn_tokens=15000"]
-    said = [each for each in deadline_warnings(seven(data, *keys), None) if "cuts off" in each]
-    assert len(said) == 1 and said[0].startswith("greedy: ") and "50 tokens a second" in said[0]  # 15,000 / 300
+    warnings = [warning for warning in deadline_warnings(seven(data, *keys), None) if "cuts off" in warning]
+    assert (
+        len(warnings) == 1 and warnings[0].startswith("greedy: ") and "50 tokens a second" in warnings[0]
+    )  # 15,000 / 300
 
 
 def warned(config: RunConfig) -> dict[str, str]:
     """By the key that each names first."""
-    said = deadline_warnings(config, time_recipe(config))
-    keys = (re.search(r"\w+\.\w+_s\b", each) for each in said)
-    return {key[0]: each for key, each in zip(keys, said, strict=True) if key is not None}
+    warnings = deadline_warnings(config, time_recipe(config))
+    keys = (re.search(r"\w+\.\w+_s\b", warning) for warning in warnings)
+    return {key[0]: warning for key, warning in zip(keys, warnings, strict=True) if key is not None}
 
 
 def test_a_forecast_that_comes_near_to_a_deadline_is_said_with_its_key(data: list[str]) -> None:
@@ -169,14 +171,14 @@ def test_a_forecast_that_comes_near_to_a_deadline_is_said_with_its_key(data: lis
     assert set(late) == {"rollout.episode_timeout_s"}
     timed = time_recipe(long)
     assert timed is not None
-    expected = {each.key: each for each in list_expected(rl(long), timed, 15_200_000_000)}
+    expected = {entry.key: entry for entry in list_expected(rl(long), timed, 15_200_000_000)}
     assert expected["learner.update_timeout_s"].seconds == timed.forecast.update_s
     assert expected["rollout.episode_timeout_s"].deadline_s == 32768 / 8
 
 
 def test_a_warning_says_what_would_be_safe() -> None:
-    said = Expected("an update", 3050.0, "learner.update_timeout_s", 1800.0).warning
-    assert said is not None and "3,050" in said and "1,800" in said and "6,100" in said
+    warning = Expected("an update", 3050.0, "learner.update_timeout_s", 1800.0).warning
+    assert warning is not None and "3,050" in warning and "1,800" in warning and "6,100" in warning
     assert Expected("an update", 900.0, "learner.update_timeout_s", 1800.0).warning is None
 
 
@@ -187,5 +189,5 @@ def test_a_dry_run_shows_each_with_its_arithmetic(data: list[str]) -> None:
     assert lines["eval.concurrency"] == "384: 3 engines x 128 seats"
     assert lines["eval.deadline_s"].startswith("5,376: 3 x 1792 s")
     assert {"rollout.start_timeout_s", "learner.start_timeout_s"} <= lines.keys()
-    given: Any = dict(line.split(" = ", 1) for line in lines_of(seven(data, "rollout.start_timeout_s=99"), None))
-    assert given["rollout.start_timeout_s"] == "99: given"
+    deadlines: Any = dict(line.split(" = ", 1) for line in lines_of(seven(data, "rollout.start_timeout_s=99"), None))
+    assert deadlines["rollout.start_timeout_s"] == "99: given"

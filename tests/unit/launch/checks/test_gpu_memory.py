@@ -40,14 +40,14 @@ PLAN = RankPlan(
 
 
 def shape(config: dict[str, Any]) -> ModelShape:
-    found = shape_of(config)
-    assert found is not None
-    return found
+    model_shape = shape_of(config)
+    assert model_shape is not None
+    return model_shape
 
 
 def gigabytes(config: dict[str, Any] = QWEN_7B, **changes: Any) -> dict[str, float]:
     parts = rank_memory(shape(config), replace(PLAN, **changes))
-    return {what.split()[0]: size / GIGA for what, size in parts} | {"sum": total(parts) / GIGA}
+    return {label.split()[0]: size / GIGA for label, size in parts} | {"sum": total(parts) / GIGA}
 
 
 def test_the_parameters_of_a_dense_decoder() -> None:
@@ -72,18 +72,20 @@ def test_the_parameters_of_a_dense_decoder() -> None:
 def test_a_rank_of_the_7b_model(
     stage: int, ranks: int, weights: float, gradients: float, optimizer: float, summed: float
 ) -> None:
-    found = gigabytes(zero_stage=stage, ranks=ranks)
-    assert found["weights"] == pytest.approx(weights, abs=0.2)
-    assert found["gradients"] == pytest.approx(gradients, abs=0.2)
-    assert found["optimizer"] == pytest.approx(optimizer, abs=0.1)
-    assert found["activations"] == pytest.approx(12, abs=0.6)
-    assert found["sum"] == pytest.approx(summed, abs=1.2)
+    sizes = gigabytes(zero_stage=stage, ranks=ranks)
+    assert sizes["weights"] == pytest.approx(weights, abs=0.2)
+    assert sizes["gradients"] == pytest.approx(gradients, abs=0.2)
+    assert sizes["optimizer"] == pytest.approx(optimizer, abs=0.1)
+    assert sizes["activations"] == pytest.approx(12, abs=0.6)
+    assert sizes["sum"] == pytest.approx(summed, abs=1.2)
 
 
 def test_without_checkpointing_a_row_fits_no_card() -> None:
     more = gigabytes(checkpointing=False)["sum"] - gigabytes()["sum"]
     assert more == pytest.approx(116, rel=0.06)
-    kept, computed = (gigabytes(QWEN_7B | {"num_hidden_layers": 1}, checkpointing=each) for each in (True, False))
+    kept, computed = (
+        gigabytes(QWEN_7B | {"num_hidden_layers": 1}, checkpointing=checkpointing) for checkpointing in (True, False)
+    )
     assert (kept["sum"] - computed["sum"]) * GIGA == pytest.approx(17_000 * 3584 * 2)  # one layer has no other to keep
 
 
@@ -112,7 +114,7 @@ def test_what_is_offloaded_is_not_on_the_card() -> None:
 def test_what_is_offloaded_is_in_the_nodes_ram() -> None:
     def of(config: dict[str, Any], ranks_of_a_node: int, **changes: Any) -> dict[str, float]:
         parts = host_memory(shape(config), replace(PLAN, zero_stage=3, **changes), ranks_of_a_node)
-        return {what: size / GIGA for what, size in parts}
+        return {label: size / GIGA for label, size in parts}
 
     # 16 x 32.76 G = 524 GB of masters, moments and gradients; 14 x 32.76 G = 459 GB of a checkpoint
     whole = of(QWEN_32B, 8, ranks=8, offload="optimizer")
@@ -125,9 +127,9 @@ def test_what_is_offloaded_is_in_the_nodes_ram() -> None:
 
 
 def test_fp32_has_a_gradient_of_its_own_width_and_masters_below_zero_3() -> None:
-    found = gigabytes(dtype="float32", zero_stage=1)
-    assert (found["weights"], found["gradients"]) == (pytest.approx(30.5, abs=0.1), pytest.approx(30.5, abs=0.1))
-    assert found["optimizer"] == pytest.approx(22.8, abs=0.1)
+    sizes = gigabytes(dtype="float32", zero_stage=1)
+    assert (sizes["weights"], sizes["gradients"]) == (pytest.approx(30.5, abs=0.1), pytest.approx(30.5, abs=0.1))
+    assert sizes["optimizer"] == pytest.approx(22.8, abs=0.1)
     assert gigabytes(dtype="float32", zero_stage=3)["optimizer"] == pytest.approx(15.2, abs=0.1)
 
 
@@ -147,10 +149,10 @@ def test_an_engine_has_what_its_weights_leave() -> None:
 
 def estimator(file: str, name: str) -> Callable[..., tuple[int, ...]]:
     """A function of DeepSpeed's that needs nothing else of it, without importing DeepSpeed, which takes seconds."""
-    found = find_spec("deepspeed")
-    if found is None or found.origin is None:
+    spec = find_spec("deepspeed")
+    if spec is None or spec.origin is None:
         pytest.skip("no DeepSpeed here")
-    tree = ast.parse((Path(found.origin).parent / "runtime" / "zero" / file).read_text())
+    tree = ast.parse((Path(spec.origin).parent / "runtime" / "zero" / file).read_text())
     (own,) = [node for node in tree.body if isinstance(node, ast.FunctionDef) and node.name == name]
     names: dict[str, Any] = {}
     exec(compile(ast.Module(body=[own], type_ignores=[]), file, "exec"), names)  # noqa: S102 - of a pinned package
@@ -169,8 +171,8 @@ def test_deepspeeds_own_estimates_are_within_what_is_planned(ranks: int) -> None
     three = estimator("stage3.py", "estimate_zero3_model_states_mem_needs")
     states = {}
     for stage in (2, 3):
-        found = gigabytes(ranks=ranks, zero_stage=stage)
-        states[stage] = found["weights"] + found["gradients"] + found["optimizer"]
+        sizes = gigabytes(ranks=ranks, zero_stage=stage)
+        states[stage] = sizes["weights"] + sizes["gradients"] + sizes["optimizer"]
     theirs = two(count, num_gpus_per_node=ranks, cpu_offload=False)[1] / GIGA
     buckets = 2 * 2e8 * 2 / GIGA + ends
     assert states[2] - theirs == pytest.approx(2 * count / ranks / GIGA + buckets)
@@ -186,14 +188,14 @@ def test_an_adapter_of_7b_leaves_most_of_a_card_free() -> None:
     weights once, 2 bytes of weights, 8 + 4 of gradients and buckets and 12 of optimizer a number of the adapter."""
     count = adapter_parameters(shape(QWEN_7B), LINEAR, 32)
     assert count == 28 * 32 * 90_112 == 80_740_352
-    found = gigabytes(ranks=1, adapter=count)
-    assert found["weights"] == pytest.approx(15.2, abs=0.05)
-    assert found["adapter"] == pytest.approx(0.161, abs=0.001)
-    assert found["gradients"] == pytest.approx((8 + 4) * count / GIGA, rel=1e-3)
-    assert found["optimizer"] == pytest.approx(12 * count / GIGA, rel=1e-3)
-    assert found["sum"] < gigabytes(ranks=1)["sum"] / 4
-    kept = dict(host_memory(shape(QWEN_7B), replace(PLAN, ranks=1, adapter=count), 1))
-    assert kept["a checkpoint"] == 16 * count
+    sizes = gigabytes(ranks=1, adapter=count)
+    assert sizes["weights"] == pytest.approx(15.2, abs=0.05)
+    assert sizes["adapter"] == pytest.approx(0.161, abs=0.001)
+    assert sizes["gradients"] == pytest.approx((8 + 4) * count / GIGA, rel=1e-3)
+    assert sizes["optimizer"] == pytest.approx(12 * count / GIGA, rel=1e-3)
+    assert sizes["sum"] < gigabytes(ranks=1)["sum"] / 4
+    host = dict(host_memory(shape(QWEN_7B), replace(PLAN, ranks=1, adapter=count), 1))
+    assert host["a checkpoint"] == 16 * count
     assert adapter_parameters(shape(QWEN_7B), LINEAR, 0) == 0
 
 

@@ -60,12 +60,12 @@ def rows_of(out: str) -> dict[str, str]:
 
 def test_the_comment_of_a_recipe_is_what_it_prints(capsys: pytest.CaptureFixture[str]) -> None:
     row = "11.5 activations of a row of 16384 tokens"
-    one = rows_of(dry(capsys, "gpu/qwen2.5-7b-8xa100")[1])
-    assert one["rank"].startswith(f"rank 60.2 80 15.2 weights + 15.2 gradients + 18.3 optimizer + {row} (5 ranks")
-    assert one["engine"].startswith(
+    rows = rows_of(dry(capsys, "gpu/qwen2.5-7b-8xa100")[1])
+    assert rows["rank"].startswith(f"rank 60.2 80 15.2 weights + 15.2 gradients + 18.3 optimizer + {row} (5 ranks")
+    assert rows["engine"].startswith(
         "engine 68.0 80 15.2 weights + 2.2 one step + 50.6 KV cache (3 engines; room for 882,"
     )
-    assert "121.8 a checkpoint" in one["host"]  # 7.6 G x (12 + 2 + 2): all ranks are on that node
+    assert "121.8 a checkpoint" in rows["host"]  # 7.6 G x (12 + 2 + 2): all ranks are on that node
     two = rows_of(dry(capsys, "gpu/qwen2.5-7b-16xa100")[1])
     assert two["rank"].startswith(f"rank 45.0 80 15.2 weights + 9.1 gradients + 9.1 optimizer + {row} (10 ranks")
     short = rows_of(dry(capsys, "gpu/qwen2.5-7b-16xa100-short")[1])
@@ -102,8 +102,8 @@ def test_what_a_node_keeps_in_ram_is_refused_past_it() -> None:
     assert plan.problem is not None and "keep 1114 GB in its RAM of 1000 GB: try ranks on more nodes" in plan.problem
     on_disk = replace(full, cluster=replace(full.cluster, weights_dir="/local/weights"))
     assert gpu_plan(on_disk, [("rl", on_disk)], DEVICES["cuda"], None, 1000e9).problem is None  # 983 GB
-    each = host_bytes(full, [full], DEVICES["cuda"], None)
-    assert each == pytest.approx((16 + 14) * 32.76e9 / 8, rel=1e-3)
+    size = host_bytes(full, [full], DEVICES["cuda"], None)
+    assert size == pytest.approx((16 + 14) * 32.76e9 / 8, rel=1e-3)
     assert host_bytes(full, [full], DEVICES["cpu"], None) == 0
 
 
@@ -170,8 +170,8 @@ def test_the_key_that_is_proposed_helps(capsys: pytest.CaptureFixture[str]) -> N
 def test_a_model_that_is_not_here_cannot_be_counted(capsys: pytest.CaptureFixture[str]) -> None:
     code, out, _ = dry(capsys, "gpu/qwen2.5-7b-8xa100", "model.path=nobody/nothing")
     assert code == 0
-    (told,) = [line for line in out.splitlines() if "memory (GPU)" in line]
-    assert "unknown: model.path='nobody/nothing' is not on this machine, nor can its hub be asked" in told
+    (report,) = [line for line in out.splitlines() if "memory (GPU)" in line]
+    assert "unknown: model.path='nobody/nothing' is not on this machine, nor can its hub be asked" in report
 
 
 def test_on_a_cpu_nothing_of_it_is_said(capsys: pytest.CaptureFixture[str]) -> None:

@@ -55,8 +55,8 @@ def test_an_earlier_download_serves_and_its_architecture_is_checked(
 ) -> None:
     folder = download(nowhere, "some/model")
     assert hub.find_cached("some/model") == folder and hub.find_cached("other/model") is None
-    said = hub.require("some/model", "model.path='some/model'")
-    assert said is not None and "HF_HUB_OFFLINE=1" in said and str(folder) in said
+    message = hub.require("some/model", "model.path='some/model'")
+    assert message is not None and "HF_HUB_OFFLINE=1" in message and str(folder) in message
     assert hub.os.environ[hub.OFFLINE] == "1"  # for every process that is started from here
     assert hub.require("some/model", "model.path='some/model'") is None
     download(nowhere, "some/moe", '{"model_type": "mixtral"}')

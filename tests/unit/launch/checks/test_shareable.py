@@ -33,14 +33,14 @@ KEY = "Zk81-plain-value/x"  # of no known form: it is found because it is known
     ],
 )
 def test_a_secret_is_taken_out_of_a_line(line: str) -> None:
-    found = Hider([KEY]).hide(line)
-    assert HIDDEN in found
+    text = Hider([KEY]).hide(line)
+    assert HIDDEN in text
     planted = (
         KEY, "abcDEF12345678", "Q1w2e3r4t5", "pa55word", "ghp0123456789abcdef", "9f8e7d6c5b4a", "y7y7y7y7",
         "local-0123456789", "s3cr3t-t0k", "sk-abcdefghijklmnop1234", "AKIAIOSFODNN7EXAMPLE0", "hunter2hunter2",
         "opensesame99",
     )  # fmt: skip
-    assert not [each for each in planted if each in found]
+    assert not [value for value in planted if value in text]
 
 
 def test_a_hostile_line_takes_no_time_to_speak_of() -> None:
@@ -64,8 +64,8 @@ def test_what_is_no_secret_stays(line: str) -> None:
 
 def test_homes_and_the_name_of_the_host_are_taken_out(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(socket, "gethostname", lambda: "node-of-anna")
-    found = Hider().hide("/home/anna/run/x.py on node-of-anna, not node-of-annabel\n")
-    assert found == "~/run/x.py on this-host, not node-of-annabel\n"
+    text = Hider().hide("/home/anna/run/x.py on node-of-anna, not node-of-annabel\n")
+    assert text == "~/run/x.py on this-host, not node-of-annabel\n"
 
 
 def test_secrets_are_known_by_the_names_of_variables_and_from_the_files_of_clients(
@@ -76,9 +76,9 @@ def test_secrets_are_known_by_the_names_of_variables_and_from_the_files_of_clien
     (tmp_path / ".netrc").chmod(0o600)
     (tmp_path / ".cache" / "huggingface").mkdir(parents=True)
     (tmp_path / ".cache" / "huggingface" / "token").write_text("hub-0123456789\n")
-    given = {"MY_API_KEY": "v1v1v1v1", "JUDGE": "v2v2v2v2", "PATH": "/bin:/usr/bin", "SSH_AUTH_SOCK": str(tmp_path)}
-    found = known_secrets([given], named=["JUDGE"])
-    assert found == {"v1v1v1v1", "v2v2v2v2", "netrc-0123456789", "hub-0123456789"}
+    variables = {"MY_API_KEY": "v1v1v1v1", "JUDGE": "v2v2v2v2", "PATH": "/bin:/usr/bin", "SSH_AUTH_SOCK": str(tmp_path)}
+    secrets = known_secrets([variables], named=["JUDGE"])
+    assert secrets == {"v1v1v1v1", "v2v2v2v2", "netrc-0123456789", "hub-0123456789"}
 
 
 @pytest.mark.parametrize(
@@ -86,10 +86,10 @@ def test_secrets_are_known_by_the_names_of_variables_and_from_the_files_of_clien
 )
 def test_a_known_value_is_taken_out_however_a_file_quotes_it(secret: str) -> None:
     """A line of JSON, the configuration as YAML, and what Python prints of a text."""
-    given = {"said": secret}
-    written = [json.dumps(given), json.dumps(given, ensure_ascii=False), repr(given), secret]
+    record = {"said": secret}
+    written = [json.dumps(record), json.dumps(record, ensure_ascii=False), repr(record), secret]
     if "\n" not in secret:  # YAML folds lines
-        written += [yaml.safe_dump(given, default_style=style, allow_unicode=True) for style in ("'", '"')]
+        written += [yaml.safe_dump(record, default_style=style, allow_unicode=True) for style in ("'", '"')]
     for text in written:
         hidden = Hider([secret]).hide(text)
         assert HIDDEN in hidden and not any(part in hidden for part in ("word", "secret", "lines", "1234", "quotes"))

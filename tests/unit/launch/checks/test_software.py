@@ -21,9 +21,9 @@ def test_the_lock_is_the_one_that_differs_least() -> None:
 
 
 def test_a_checkout_has_a_commit_and_anything_else_a_digest_of_its_source(tmp_path: Path) -> None:
-    found = describe_software()
-    assert (found["commit"] is None) != (found["source"] is None)
-    assert found["packages"]["torch"] and found["lock"]["file"] in ("cpu.txt", "gpu.txt")
+    software = describe_software()
+    assert (software["commit"] is None) != (software["source"] is None)
+    assert software["packages"]["torch"] and software["lock"]["file"] in ("cpu.txt", "gpu.txt")
     (tmp_path / "rlsys").mkdir()
     (tmp_path / "rlsys" / "a.py").write_text("x = 1\n")
     before = source_digest(tmp_path)
@@ -36,8 +36,8 @@ def test_a_checkout_has_a_commit_and_anything_else_a_digest_of_its_source(tmp_pa
 
 def test_cards_as_the_driver_lists_them() -> None:
     line = "NVIDIA A100-SXM4-80GB, 81920, 580.65.06\n"
-    found = read_gpus(line * 8)
-    assert found == {"name": "NVIDIA A100-SXM4-80GB", "count": 8, "memory_gb": 85.9, "driver": "580.65.06"}
+    cards = read_gpus(line * 8)
+    assert cards == {"name": "NVIDIA A100-SXM4-80GB", "count": 8, "memory_gb": 85.9, "driver": "580.65.06"}
     assert read_gpus("") is None and read_gpus("NVIDIA-SMI has failed\n") is None
     machine = describe_machine()
     assert machine["cores"] >= 1 and machine["memory_gb"] > 0

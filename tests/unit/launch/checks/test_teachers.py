@@ -111,9 +111,9 @@ def test_an_engine_of_its_own_is_for_a_teacher_at_temperature_1(keys: list[str],
 
 
 def test_gpus_of_an_engine_that_is_not_there_are_refused() -> None:
-    asked = compose("quickstart", ["learner.reference_gpus=4"]).recipe
+    recipe = compose("quickstart", ["learner.reference_gpus=4"]).recipe
     with refused("learner.reference_gpus", found=4):
-        served_to([asked])
+        served_to([recipe])
     served = compose(
         "quickstart",
         [

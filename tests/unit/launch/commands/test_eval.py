@@ -102,10 +102,10 @@ def test_a_dry_run_counts_the_answers(capsys: pytest.CaptureFixture[str]) -> Non
     config = compose("worlds/calculator", ["eval.tasks=3", "eval.samples=2", "eval.seeds=2"])
     with Progress(since=0.0) as progress:
         assert dry_run(plays_to_play(config.recipe, None), "big at https://h/v1", progress) == 0
-    said = "".join(capsys.readouterr())
-    assert "big at https://h/v1 would play 3 held-out tasks" in said
-    assert "greedy = 3 tasks x 1 x 1 seeds = 3, of at most 12 messages: 36 answers" in said
-    assert "sampled = 3 tasks x 2 x 2 seeds = 12, of at most 12 messages: 144 answers" in said
+    output = "".join(capsys.readouterr())
+    assert "big at https://h/v1 would play 3 held-out tasks" in output
+    assert "greedy = 3 tasks x 1 x 1 seeds = 3, of at most 12 messages: 36 answers" in output
+    assert "sampled = 3 tasks x 2 x 2 seeds = 12, of at most 12 messages: 144 answers" in output
 
 
 class Fails:
@@ -140,17 +140,17 @@ def test_too_many_failures_end_it_once_they_say_something(
 
 
 def test_how_a_model_at_an_address_was_asked_stands_in_the_result() -> None:
-    given = {"endpoint": "https://h/v1", "model": "big", "limit_key": "max_completion_tokens"}
-    one, same = (ServedConfig(**given, omit=omit) for omit in (("top_p", "stop"), ("stop", "top_p", "stop")))
-    assert one.identity == same.identity
-    assert one.asked == {"limit_key": "max_completion_tokens", "omit": ["stop", "top_p"]}
+    options = {"endpoint": "https://h/v1", "model": "big", "limit_key": "max_completion_tokens"}
+    first, second = (ServedConfig(**options, omit=omit) for omit in (("top_p", "stop"), ("stop", "top_p", "stop")))
+    assert first.identity == second.identity
+    assert first.asked == {"limit_key": "max_completion_tokens", "omit": ["stop", "top_p"]}
 
 
 def test_the_first_question_is_sampled_as_an_episode() -> None:
     config = compose("worlds/calculator", ["eval.temperature=0.7", "eval.top_p=0.9", "rollout.max_turn_tokens=33"])
     served = ServedConfig(endpoint="https://h/v1", model="big")
-    asked = first_question(served, plays_to_play(config.recipe, None)).question
-    assert (asked.temperature, asked.top_p, asked.seed, asked.max_tokens) == (0.7, 0.9, 1, 33)
+    question = first_question(served, plays_to_play(config.recipe, None)).question
+    assert (question.temperature, question.top_p, question.seed, question.max_tokens) == (0.7, 0.9, 1, 33)
     config = compose("worlds/sums", ["eval.samples=0"])
-    asked = first_question(served, plays_to_play(config.recipe, None)).question
-    assert (asked.temperature, asked.top_p, asked.seed) == (0.0, 1.0, 0)
+    question = first_question(served, plays_to_play(config.recipe, None)).question
+    assert (question.temperature, question.top_p, question.seed) == (0.0, 1.0, 0)

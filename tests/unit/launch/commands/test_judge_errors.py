@@ -22,15 +22,15 @@ def test_labels_against_verdicts(tmp_path: Path, capsys: pytest.CaptureFixture[s
     with scripted(five_is_right) as endpoint:
         flags = ["--input", str(labelled), "--kind", "outcome_math", "--endpoint", endpoint.url, "--model", "scripted"]
         assert run(["judge-errors", *flags, "--output", str(tmp_path / "errors.json")]) == 0
-        shown = json.loads((tmp_path / "errors.json").read_text())
-        assert shown["table"]["YES"] == {"YES": 1, "NO": 1, "unparsable": 0}
-        assert shown["table"]["NO"] == {"YES": 1, "NO": 1, "unparsable": 1}
-        assert (shown["false_positive"]["count"], shown["false_positive"]["of"]) == (1, 3)
-        assert shown["false_negative"]["rate"] == 0.5
-        assert shown["refused_lines"] == [6] and "false positive" in capsys.readouterr().out
-        asked = len(endpoint.asked)
+        report = json.loads((tmp_path / "errors.json").read_text())
+        assert report["table"]["YES"] == {"YES": 1, "NO": 1, "unparsable": 0}
+        assert report["table"]["NO"] == {"YES": 1, "NO": 1, "unparsable": 1}
+        assert (report["false_positive"]["count"], report["false_positive"]["of"]) == (1, 3)
+        assert report["false_negative"]["rate"] == 0.5
+        assert report["refused_lines"] == [6] and "false positive" in capsys.readouterr().out
+        count = len(endpoint.asked)
         assert run(["judge-errors", *flags]) == 0
-        assert len(endpoint.asked) == asked + 1  # the rest is in the cache; what was refused is asked again
+        assert len(endpoint.asked) == count + 1  # the rest is in the cache; what was refused is asked again
         labelled.write_text(json.dumps(rows[0] | {"label": "MAYBE"}))
         assert run(["judge-errors", *flags]) == 2
         assert "line 1: label='MAYBE': expected one of YES, NO" in capsys.readouterr().err

@@ -19,8 +19,8 @@ def test_the_folder_of_an_adapter_alone_says_what_it_lacks(tmp_path: Path, capsy
     assert run(words) == 2 and CONFIG in capsys.readouterr().err
     Adapter(base="Qwen/Qwen3-1.7B", rank=4, alpha=8.0, targets=("q_proj",)).write(folder)
     assert run(words) == 2
-    said = capsys.readouterr().err
-    assert said.count("\n") == 1 and all(each in said for each in ("config.json", "Qwen/Qwen3-1.7B", str(folder)))
+    error = capsys.readouterr().err
+    assert error.count("\n") == 1 and all(part in error for part in ("config.json", "Qwen/Qwen3-1.7B", str(folder)))
     (folder / CONFIG).unlink()
     assert run(words) == 2 and "neither a run directory" in capsys.readouterr().err
     assert not output.exists()

@@ -49,8 +49,8 @@ def test_a_reward_scores_its_answers_at_once(
     assert "rlsys score brief_talk/brief_talk.yaml --input brief_talk/answers.jsonl" in capsys.readouterr().out
     assert run(["score", "brief_talk/brief_talk.yaml", "--input", "brief_talk/answers.jsonl"]) == 0
     parts = [json.loads(line)["parts"] for line in capsys.readouterr().out.splitlines()]
-    assert [each["correct"] for each in parts] == [1.0, 0.0, 0.0]
-    assert [each["length"] for each in parts] == pytest.approx([-0.05, -0.01, -0.03])
+    assert [scores["correct"] for scores in parts] == [1.0, 0.0, 0.0]
+    assert [scores["length"] for scores in parts] == pytest.approx([-0.05, -0.01, -0.03])
 
 
 def test_nothing_is_overwritten(made: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -29,7 +29,7 @@ def score(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Any:
 
     def call(config: str, *options: str, lines: list[Any]) -> tuple[int, list[Any], str]:
         source = tmp_path / "in.jsonl"
-        texts = [each if isinstance(each, str) else json.dumps(each) for each in lines]
+        texts = [line if isinstance(line, str) else json.dumps(line) for line in lines]
         source.write_text("".join(text + "\n" for text in texts))
         code = run(["score", config, "--input", str(source), *options])
         out, err = capsys.readouterr()
@@ -42,8 +42,8 @@ def score(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Any:
 def test_a_bad_line_names_itself_and_does_not_stop_the_rest(score: Any) -> None:
     code, out, err = score("icrl", lines=[RIGHT, "nope", "", {"task": {}, "response": ""}, RIGHT])
     assert code == 0
-    assert [each.get("line") for each in out] == [None, 2, 4, None]
-    assert [each["status"] for each in out] == ["scored", "failure", "failure", "scored"]
+    assert [row.get("line") for row in out] == [None, 2, 4, None]
+    assert [row["status"] for row in out] == ["scored", "failure", "failure", "scored"]
     assert out[0] == {
         "status": "scored",
         "reward": pytest.approx(0.98),
@@ -56,13 +56,13 @@ def test_a_bad_line_names_itself_and_does_not_stop_the_rest(score: Any) -> None:
 def test_strict_stops_at_the_first_bad_line(score: Any) -> None:
     code, out, err = score("icrl", "--strict", lines=[RIGHT, "nope", RIGHT])
     assert code == 2
-    assert [each["status"] for each in out] == ["scored", "failure"]
+    assert [row["status"] for row in out] == ["scored", "failure"]
     assert "rlsys: error: line 2: data: this line: not JSON" in err
 
 
 def test_a_file_without_a_transcript_is_refused(score: Any) -> None:
     code, out, err = score("icrl", lines=["nope", "{}"])
-    assert code == 2 and [each["status"] for each in out] == ["failure", "failure"]
+    assert code == 2 and [row["status"] for row in out] == ["failure", "failure"]
     assert "0 of 2 lines scored" in err and "not one line is a transcript with its task" in err
     code, out, err = score("icrl", lines=[])
     assert (code, out) == (2, []) and "no records, expected one JSON object per line" in err
@@ -100,10 +100,10 @@ def test_an_unreadable_input_is_refused_and_the_input_is_no_output(
     source.write_text(json.dumps(RIGHT) + "\n")
     assert run(["score", "icrl", "--input", str(source), "--output", str(source)]) == 2
     assert source.read_text() == json.dumps(RIGHT) + "\n"
-    said = capsys.readouterr().err
-    assert "none.jsonl: cannot be read (No such file or directory)" in said
-    assert "cannot be read (Is a directory)" in said
-    assert "is the input too" in said
+    error = capsys.readouterr().err
+    assert "none.jsonl: cannot be read (No such file or directory)" in error
+    assert "cannot be read (Is a directory)" in error
+    assert "is the input too" in error
 
 
 def test_a_full_disk_is_a_failed_run_with_its_reason(score: Any) -> None:
@@ -176,8 +176,8 @@ def test_a_judge_is_asked_for_what_has_no_judgements_and_its_failure_is_no_zero(
         lines = [line("Rome"), line("Paris"), line("Oslo"), line("Rome", judgements=["GOOD"])]
         code, out, err = score("swirl", *judge, lines=lines)
     assert code == 0
-    assert [each.get("reward", each.get("status")) for each in out] == [0.0, 1.0, "failure", 1.0]
-    assert sum("<answer>" in asked["messages"][0]["content"] for asked in endpoint.asked) == 3
+    assert [row.get("reward", row.get("status")) for row in out] == [0.0, 1.0, "failure", 1.0]
+    assert sum("<answer>" in body["messages"][0]["content"] for body in endpoint.asked) == 3
     assert f'judge.endpoint="{endpoint.url}", judge.model="m"' in err
 
 

@@ -25,10 +25,10 @@ def parsed(service: str, *options: str) -> argparse.Namespace:
 
 def served(monkeypatch: pytest.MonkeyPatch, *options: str) -> Any:
     """What the retriever's server is made with."""
-    made: list[Any] = []
-    monkeypatch.setattr(envs.services.retriever.service, "serve", lambda config, **_: made.append(config))
+    configs: list[Any] = []
+    monkeypatch.setattr(envs.services.retriever.service, "serve", lambda config, **_: configs.append(config))
     SERVICES["retriever"][3](parsed("retriever", *options))
-    (config,) = made
+    (config,) = configs
     return config
 
 

@@ -105,10 +105,10 @@ def test_damage_is_one_line_with_the_file(
 
 def test_an_undamaged_run_goes_on(begun: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["train", "quickstart", "--run-dir", str(begun)]) == 2
-    said = capsys.readouterr()
-    assert said.err == "rlsys: error: this far\n"
-    assert "continuing from step-000101: stage sft, step 101" in said.out
-    assert "metrics.jsonl: the rows of 99 of 101 steps are missing, the first of step 1: " in said.out
+    output = capsys.readouterr()
+    assert output.err == "rlsys: error: this far\n"
+    assert "continuing from step-000101: stage sft, step 101" in output.out
+    assert "metrics.jsonl: the rows of 99 of 101 steps are missing, the first of step 1: " in output.out
     assert (begun / "metrics.jsonl").read_text().count("\n") == 2
 
 
@@ -120,10 +120,10 @@ def test_an_older_checkpoint_is_continued_and_the_damaged_one_kept(
     assert run([*command, "step-000050"]) == 2
     assert "(it has step-000100, step-000101)" in capsys.readouterr().err
     assert run([*command, "step-000100"]) == 2
-    said = capsys.readouterr()
-    assert said.err == "rlsys: error: this far\n"
-    assert "continuing from step-000100: stage sft, step 100" in said.out
-    assert "set aside, to be removed by hand:" in said.out
+    output = capsys.readouterr()
+    assert output.err == "rlsys: error: this far\n"
+    assert "continuing from step-000100: stage sft, step 100" in output.out
+    assert "set aside, to be removed by hand:" in output.out
     assert (begun / "checkpoints" / "aside-step-000101" / "hf" / "model.safetensors").is_file()
     assert (begun / "metrics.jsonl").read_text() == '{"step": 100}\n'
     assert run(["train", "quickstart", "--run-dir", str(begun)]) == 2  # and it is the newest one now
@@ -141,32 +141,32 @@ def test_a_data_file_that_was_exchanged_is_refused_and_one_that_moved_is_fine(
     begun: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    tasks, held_out, shown = tmp_path / "tasks.jsonl", tmp_path / "held.jsonl", tmp_path / "shown.jsonl"
-    for own, file in enumerate((tasks, held_out, shown)):
+    tasks, held_out, demonstrations = tmp_path / "tasks.jsonl", tmp_path / "held.jsonl", tmp_path / "shown.jsonl"
+    for own, file in enumerate((tasks, held_out, demonstrations)):
         file.write_text("".join(f'{{"question": "{n} + {own}", "answer": "{n + own}"}}\n' for n in range(4)))
     data = ["env.data=tasks.jsonl", "eval.sets.other.env.eval_data=held.jsonl", "stages.sft.data={shown.jsonl: null}"]
     command = ["train", "quickstart", "--run-dir", str(begun), "env.name=questions", "env.style=answer_tag", *data]
     config = compose(command[1], command[4:])
     (begun / "config.yaml").write_text(to_yaml(config))
     begin_record(begun, config, to_yaml(config), 0, [])
-    until(lambda: all(each["sha256"] for each in read_data(begun).values()))
+    until(lambda: all(entry["sha256"] for entry in read_data(begun).values()))
     # Slow ones: none is made from here on.
     monkeypatch.setattr("launch.driver.run.record.RunRecord.digest_data", lambda *_: None)
     assert run(command) == 2 and capsys.readouterr().err == "rlsys: error: this far\n"
-    for file in (tasks, held_out, shown):
-        kept = file.read_text()
-        file.write_text(kept.replace("3 + ", "9 + "))  # of the same size
+    for file in (tasks, held_out, demonstrations):
+        text = file.read_text()
+        file.write_text(text.replace("3 + ", "9 + "))  # of the same size
         assert run(command) == 2
-        said = capsys.readouterr().err
-        assert said.count("\n") == 1 and file.name in said and "model.path=" in said
-        file.write_text(kept)
+        error = capsys.readouterr().err
+        assert error.count("\n") == 1 and file.name in error and "model.path=" in error
+        file.write_text(text)
     (tmp_path / "elsewhere").mkdir()
     tasks.rename(tmp_path / "elsewhere" / "tasks.jsonl")
-    shown.rename(tmp_path / "elsewhere" / "shown.jsonl")
-    there = [word.replace("tasks.j", "elsewhere/tasks.j").replace("shown.j", "elsewhere/shown.j") for word in command]
-    assert run(there) == 2 and capsys.readouterr().err == "rlsys: error: this far\n"
-    (tmp_path / "elsewhere" / "tasks.jsonl").write_text(kept)
-    assert run(there) == 2 and "elsewhere/tasks.jsonl is not the file" in capsys.readouterr().err
+    demonstrations.rename(tmp_path / "elsewhere" / "shown.jsonl")
+    moved = [word.replace("tasks.j", "elsewhere/tasks.j").replace("shown.j", "elsewhere/shown.j") for word in command]
+    assert run(moved) == 2 and capsys.readouterr().err == "rlsys: error: this far\n"
+    (tmp_path / "elsewhere" / "tasks.jsonl").write_text(text)
+    assert run(moved) == 2 and "elsewhere/tasks.jsonl is not the file" in capsys.readouterr().err
 
 
 def test_data_that_were_mended_before_anything_was_trained_are_the_runs_own(
@@ -181,7 +181,7 @@ def test_data_that_were_mended_before_anything_was_trained_are_the_runs_own(
         config = compose("quickstart", keys)
         (begun / "config.yaml").write_text(to_yaml(config))
         begin_record(begun, config, to_yaml(config), 0, [])
-        until(lambda: all(each["sha256"] for each in read_data(begun).values()))
+        until(lambda: all(entry["sha256"] for entry in read_data(begun).values()))
     command = ["train", "quickstart", "--run-dir", str(begun), *keys]
     assert run(command) == 2 and capsys.readouterr().err == "rlsys: error: this far\n"
     tasks.write_text(tasks.read_text().replace("3 + 1", "3 + 0"))
@@ -189,8 +189,8 @@ def test_data_that_were_mended_before_anything_was_trained_are_the_runs_own(
 
 
 def read_data(run_dir: Path) -> dict[str, dict[str, object]]:
-    found: dict[str, dict[str, object]] = json.loads((run_dir / "run.json").read_text())["attempts"][-1]["data"]
-    return found
+    files: dict[str, dict[str, object]] = json.loads((run_dir / "run.json").read_text())["attempts"][-1]["data"]
+    return files
 
 
 def until(condition: Callable[[], bool]) -> None:

@@ -49,9 +49,9 @@ def flow(value: Any) -> str:
 def test_arguments_that_nobody_gives_are_the_models(
     overrides: list[str], args: dict[str, Any], lines: int, tmp_path: Path
 ) -> None:
-    recipe, said = play(saved(tmp_path, f"env.template_args={flow(TRAINED)}"), *overrides)
+    recipe, notes = play(saved(tmp_path, f"env.template_args={flow(TRAINED)}"), *overrides)
     assert args_of(recipe.env) == args
-    assert len(said) == lines and all(flow(TRAINED) in line for line in said)
+    assert len(notes) == lines and all(flow(TRAINED) in line for line in notes)
 
 
 def test_a_model_that_was_trained_without_any_is_played_without(tmp_path: Path) -> None:
@@ -66,13 +66,13 @@ def test_a_model_of_which_nothing_is_known_changes_nothing(about: dict[str, Any]
     if about is not None:
         (tmp_path / "rlsys.json").write_text(json.dumps(about))
     for model in (str(tmp_path), None):
-        recipe, said = play(model)
-        assert recipe == compose("quickstart", []).stages[-1].config and said == []
+        recipe, notes = play(model)
+        assert recipe == compose("quickstart", []).stages[-1].config and notes == []
 
 
 def test_sets_with_an_environment_of_their_own_have_them_too(tmp_path: Path) -> None:
     recipe, _ = play(saved(tmp_path, f"env.template_args={flow(TRAINED)}"), f"eval.sets={{own: {{}}, {OTHER}}}")
-    assert [args_of(each.recipe.env) for each in sets_of(recipe)] == [TRAINED] * 2
+    assert [args_of(eval_set.recipe.env) for eval_set in sets_of(recipe)] == [TRAINED] * 2
 
 
 def test_each_environment_of_several_has_its_own(tmp_path: Path) -> None:
@@ -80,10 +80,10 @@ def test_each_environment_of_several_has_its_own(tmp_path: Path) -> None:
     shared = saved(tmp_path / "shared", f"env.template_args={flow(TRAINED)}")
     apart = saved(tmp_path, MIXED.replace("sums", f"sums, template_args: {flow(TRAINED)}"))
     for model, expected in ((shared, [TRAINED, TRAINED]), (apart, [TRAINED, {}])):
-        recipe, said = play(model, MIXED)
-        assert [args_of(one.env) for one in recipe.by_env.values()] == expected
+        recipe, notes = play(model, MIXED)
+        assert [args_of(part.env) for part in recipe.by_env.values()] == expected
         assert [args_of(part) for part in recipe.env.parts.values()] == expected
-        assert len(said) == sum(map(bool, expected))
+        assert len(notes) == sum(map(bool, expected))
     recipe, _ = play(apart, "env.name=calculator")
     assert args_of(recipe.env) == {}
 

@@ -44,10 +44,10 @@ def test_precedence_is_defaults_base_file_stage_command_line(tmp_path: Path) -> 
 
 def test_two_recipes_share_no_part_that_is_somebody_elses_class(tmp_path: Path) -> None:
     config = write(tmp_path, STAGES)
-    one, other = compose(config, []).recipe, compose(config, []).recipe
-    assert (one.env, one.reward) == (other.env, other.reward)
-    assert one.env is not other.env
-    assert one.reward is not other.reward
+    first, second = compose(config, []).recipe, compose(config, []).recipe
+    assert (first.env, first.reward) == (second.env, second.reward)
+    assert first.env is not second.env
+    assert first.reward is not second.reward
 
 
 def test_scientific_notation_is_a_number_in_files_and_on_the_command_line(tmp_path: Path) -> None:

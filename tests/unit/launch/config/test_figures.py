@@ -39,8 +39,8 @@ def shown(tmp_path: Path, *overrides: str, served: str | None = None) -> dict[st
     written = tmp_path / "config.yaml"
     written.write_text(to_yaml(config))
     assert to_yaml(compose(str(written), [], saved=True)) == to_yaml(config)
-    papers = {"": rl.config.eval.paper} | {name: each.paper for name, each in test.config.eval.sets.items()}
-    figures = {name: each.get("accuracy") for name, each in papers.items()}
+    papers = {"": rl.config.eval.paper} | {name: eval_set.paper for name, eval_set in test.config.eval.sets.items()}
+    figures = {name: paper.get("accuracy") for name, paper in papers.items()}
     return {name: figure for name, figure in figures.items() if figure is not None}
 
 
@@ -66,8 +66,8 @@ def test_another_setting_has_no_figures_of_the_paper(
 ) -> None:
     with caplog.at_level(logging.WARNING, "rlsys.config"):
         assert shown(tmp_path, override) == {}
-    said = [record.getMessage() for record in caplog.records if "figures" in record.getMessage()]
-    assert len(said) == 1 and override.partition("=")[0].split(".")[-1] in said[0]
+    warnings = [record.getMessage() for record in caplog.records if "figures" in record.getMessage()]
+    assert len(warnings) == 1 and override.partition("=")[0].split(".")[-1] in warnings[0]
 
 
 @pytest.mark.parametrize(
@@ -94,8 +94,8 @@ def test_a_change_of_one_set_removes_its_figures_alone(tmp_path: Path) -> None:
     assert shown(tmp_path, "stages.test.eval.sets.one.env.topk=1") == {"": 0.1, "two": 0.6}
     assert shown(tmp_path, "stages.test.eval.sets.one.env.eval_data=/copy/eval/one.jsonl") == ALL
     assert shown(tmp_path, "stages.test.eval.sets.one=null", "env.topk=1") == {}
-    given = ("env.topk=1", "stages.test.eval.sets.two.paper.accuracy=0.7")
-    assert shown(tmp_path, *given) == {"two": 0.7}
+    overrides = ("env.topk=1", "stages.test.eval.sets.two.paper.accuracy=0.7")
+    assert shown(tmp_path, *overrides) == {"two": 0.7}
 
 
 def test_stages_of_an_earlier_run_are_left_out_with_its_model(tmp_path: Path) -> None:

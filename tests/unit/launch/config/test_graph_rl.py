@@ -80,22 +80,22 @@ def test_graph_rl_holds_its_numbers() -> None:
     assert {key: value(config, key) for key in GRAPH_RL} == GRAPH_RL
     assert set(config.recipe.about.data) <= SETS.keys()
     assert [(stage.kind, stage.steps * 32) for stage in config.stages] == [("rl", 8 * 1000)]
-    table = {name: each.group for name, each in value(config, "eval.sets").items()}
+    table = {name: eval_set.group for name, eval_set in value(config, "eval.sets").items()}
     assert table == {"graphs": "synthetic"} | dict.fromkeys(REAL, "real")
 
 
 def figures(name: str) -> dict[str, float | None]:
     """As a file itself has them."""
-    given = yaml.safe_load((CONFIGS / "graph_rl" / f"{name}.yaml").read_text())
-    dotted = {key.removeprefix("eval.sets."): value for key, value in given.items() if key.startswith("eval.sets.")}
-    sets = given.get("eval", {}).get("sets", {}) | dotted
-    return {each: value for each, found in sets.items() for value in found["paper"].values()}
+    content = yaml.safe_load((CONFIGS / "graph_rl" / f"{name}.yaml").read_text())
+    dotted = {key.removeprefix("eval.sets."): value for key, value in content.items() if key.startswith("eval.sets.")}
+    sets = content.get("eval", {}).get("sets", {}) | dotted
+    return {set_name: value for set_name, entry in sets.items() for value in entry["paper"].values()}
 
 
 def test_each_setting_of_graph_rl_shows_its_own_figures() -> None:
     for name, row in GRAPH_RL_RESULTS.items():
-        shown = dict(zip(("graphs", *REAL), row, strict=False))
-        assert figures(name) == dict.fromkeys(("graphs", *REAL)) | shown, name
+        results = dict(zip(("graphs", *REAL), row, strict=False))
+        assert figures(name) == dict.fromkeys(("graphs", *REAL)) | results, name
     for size, mixed in MIXED.items():
         others = dict.fromkeys(("graphs", "blocks_plan", "blocks_verify"))
         assert figures(f"ablations/real-sft-{size}") == others | dict(zip(REAL, mixed, strict=False))
@@ -116,15 +116,17 @@ def test_supervised_stages_have_the_optimizer_of_their_library(name: str) -> Non
 
 def test_each_setting_of_llama_shows_its_own_figures_and_stops_where_the_paper_stops() -> None:
     for name, row in LLAMA_RESULTS.items():
-        held = yaml.safe_load((CONFIGS / "graph_rl" / f"{name}.yaml").read_text())
-        assert held["model"] == {"path": "meta-llama/Llama-3.1-8B-Instruct"}
+        content = yaml.safe_load((CONFIGS / "graph_rl" / f"{name}.yaml").read_text())
+        assert content["model"] == {"path": "meta-llama/Llama-3.1-8B-Instruct"}
         extended = name.removeprefix("ablations/llama").removeprefix("-")
-        assert held["extends"] == (f"{extended}.yaml" if extended else "../paper.yaml")
+        assert content["extends"] == (f"{extended}.yaml" if extended else "../paper.yaml")
         assert figures(name) == dict(zip(("graphs", *REAL), row, strict=False)), name
-        stopped = [stage["steps"] for stage in held.get("stages", ()) if stage["kind"] == "rl"]
+        stopped = [stage["steps"] for stage in content.get("stages", ()) if stage["kind"] == "rl"]
         assert stopped == ([100] if name.removeprefix("ablations/") in STOPPED else []), name
     sets = compose("graph_rl/ablations/llama-dpo-process", []).recipe.eval.sets
-    assert {name for name, each in sets.items() if set(each.paper.values()) != {None}} == {"graphs"}  # as it extends
+    assert {name for name, eval_set in sets.items() if set(eval_set.paper.values()) != {None}} == {
+        "graphs"
+    }  # as it extends
 
 
 def test_graph_rl_prefers_what_it_sampled() -> None:
@@ -152,7 +154,7 @@ def test_graph_rl_fits_on_the_papers_gpus_and_plays_ten_sets(
 def test_training_on_made_up_graphs_has_no_figures_of_the_paper() -> None:
     sets = compose("graph_rl/ablations/generated", []).stages[-1].config.eval.sets
     assert len(sets) == 9 and not [
-        each for each in sets.values() for figure in each.paper.values() if figure is not None
+        eval_set for eval_set in sets.values() for figure in eval_set.paper.values() if figure is not None
     ]
 
 

@@ -68,7 +68,7 @@ def test_the_code_half_holds_the_papers_numbers() -> None:
     assert {key: value(config, key) for key in table} == table
     assert set(config.recipe.about.data) <= SETS.keys() and shots("icrl/code") == [(3, 100), (2, 100), (0, 100)]
     sets = config.stages[-1].config.eval.sets
-    assert {name: found.paper["accuracy"] for name, found in sets.items()} == {"aime24": 0.641, "aime25": 0.517}
+    assert {name: eval_set.paper["accuracy"] for name, eval_set in sets.items()} == {"aime24": 0.641, "aime25": 0.517}
 
 
 @pytest.mark.parametrize("name", ABLATIONS)
@@ -77,7 +77,7 @@ def test_an_ablation_is_the_paper_but_for_what_it_says(name: str) -> None:
     config = compose(f"icrl/ablations/{name}", [])
     test = config.stages[-1].config.eval.sets
     assert (config.recipe.model.path, tuple(count for count, _ in shots(f"icrl/ablations/{name}"))) == (model, counts)
-    assert [each.paper.get("exact_match") for each in test.values()] == list(figures)
+    assert [eval_set.paper.get("exact_match") for eval_set in test.values()] == list(figures)
 
 
 @pytest.mark.parametrize(("file", "way"), ROWS)
@@ -87,9 +87,9 @@ def test_a_baseline_has_the_papers_row_and_its_sets(file: str, way: str) -> None
     assert config.recipe.model.path == f"Qwen/{size.get(file.rpartition('-')[2], 'Qwen2.5-7B-Instruct')}"
     test = config.stages[-1].config.eval
     for name, figure in zip(SETS_OF_TABLE_3, ROWS[file, way].split() or [None] * 5, strict=True):
-        found = test.sets[f"{way}-{name}" if way else name]
-        assert found.paper.get("exact_match") == (None if figure is None else pytest.approx(float(figure) / 100))
-        assert found.env == ({"protocol": way} if way else {}) | {"eval_data": f"data/icrl/eval/{name}.jsonl"}
+        eval_set = test.sets[f"{way}-{name}" if way else name]
+        assert eval_set.paper.get("exact_match") == (None if figure is None else pytest.approx(float(figure) / 100))
+        assert eval_set.env == ({"protocol": way} if way else {}) | {"eval_data": f"data/icrl/eval/{name}.jsonl"}
     assert (test.tasks, test.temperature, config.recipe.env.topk) == (500, 0.1, 3)
 
 

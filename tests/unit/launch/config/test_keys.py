@@ -39,8 +39,8 @@ def faults(key: Key) -> Iterator[str]:
         yield "not a sentence or phrase from capital letter to period"
     if text.startswith(FRAGMENTS) or len(text.split(". ")[0].split()) < 3:
         yield "no phrase that stands alone"
-    if found := OBSOLETE.search(text):
-        yield f"{found[0]!r}"
+    if match := OBSOLETE.search(text):
+        yield f"{match[0]!r}"
     for end, unit in UNITS.items():
         if key.name.endswith(end) and unit not in text:
             yield f"no {unit!r}"

@@ -33,9 +33,9 @@ def test_a_saved_configuration_says_the_same(tmp_path: Path) -> None:
 
 
 def test_a_model_that_is_given_has_its_adapter_from_the_first_stage_on_or_as_asked() -> None:
-    given = ["model.path=Qwen/Qwen3-1.7B", LORA]
-    assert [stage.config.model.lora.rank for stage in compose("quickstart", given).stages] == [16, 16]
-    later = compose("quickstart", [*given, "model.lora.begins=rl"])
+    keys = ["model.path=Qwen/Qwen3-1.7B", LORA]
+    assert [stage.config.model.lora.rank for stage in compose("quickstart", keys).stages] == [16, 16]
+    later = compose("quickstart", [*keys, "model.lora.begins=rl"])
     assert [stage.config.model.lora.rank for stage in later.stages] == [0, 16]
     assert [stage.config.model.lora.rank for stage in compose("quickstart", []).stages] == [0, 0]
 
@@ -45,8 +45,8 @@ def test_the_first_adapter_is_that_of_a_stage_that_trains(tmp_path: Path) -> Non
     path = tmp_path / "recipe.yaml"
     stages = "[{name: sft, kind: sft, steps: 5}, {name: look, kind: eval}, {name: rl, kind: rl, steps: 5}]"
     path.write_text(f"extends: quickstart\nstages: {stages}\n")
-    for given in ([LORA], ["model.path=m", LORA, "model.lora.begins=rl"]):
-        config = compose(str(path), given)
+    for keys in ([LORA], ["model.path=m", LORA, "model.lora.begins=rl"]):
+        config = compose(str(path), keys)
         assert [stage.config.model.lora.rank for stage in config.stages] == [0, 0, 16]
         assert [begins_adapter(stage) for stage in config.stages] == [False, False, True]
     with refused("learner.optimizer", says="trains all weights, and this one an adapter"):
@@ -83,9 +83,9 @@ def test_a_dry_run_says_how_large_it_is() -> None:
     assert "116,736 parameters (16.2%), 466.9 kB a version instead of 2.9 MB" in first
     assert second == "alpha / rank = 2; learning rate = learner.lr x 10 = 0.005"
     assert describe_adapter(compose("quickstart", []), count, DEVICES["cpu"]) == []
-    whole, kept = (room_for(compose("quickstart", given), DEVICES["cpu"]) for given in ([], [LORA]))
-    assert whole is not None and kept is not None
-    assert kept.extra == whole.extra + 4 * count  # what the sft stage has made stays, under the adapter
+    whole, adapted = (room_for(compose("quickstart", keys), DEVICES["cpu"]) for keys in ([], [LORA]))
+    assert whole is not None and adapted is not None
+    assert adapted.extra == whole.extra + 4 * count  # what the sft stage has made stays, under the adapter
 
 
 def test_what_a_stage_begins_with(tmp_path: Path) -> None:

@@ -55,10 +55,10 @@ def run(folder: Path, *overrides: str, text: str | None = None) -> RunConfig:
 
 
 def value(config: RunConfig, key: str) -> Any:
-    found: Any = config.stages[0].config
+    section: Any = config.stages[0].config
     for part in key.split("."):
-        found = getattr(found, part)
-    return found
+        section = getattr(section, part)
+    return section
 
 
 def names(given: Any) -> list[str]:
@@ -71,14 +71,14 @@ def flow(value: Any) -> str:
 
 def layers(key: str, value: Any, *, dotted: bool) -> list[dict[str, Any]]:
     """The ways to say it: on the command line, in a file that extends, in a stage, for a stage on the command line."""
-    pairs = {f"{key}.{name}": each for name, each in value.items()} if dotted else {key: value}
+    pairs = {f"{key}.{name}": entry for name, entry in value.items()} if dotted else {key: value}
     nested: Any = value
     for part in reversed(key.split(".")):
         nested = {part: nested}
     in_file = pairs if dotted else nested
     return [
-        {"overrides": [f"{name}={flow(each)}" for name, each in pairs.items()]},
-        {"overrides": [f"stages.rl.{name}={flow(each)}" for name, each in pairs.items() if stage_may(key)]},
+        {"overrides": [f"{name}={flow(entry)}" for name, entry in pairs.items()]},
+        {"overrides": [f"stages.rl.{name}={flow(entry)}" for name, entry in pairs.items() if stage_may(key)]},
         {"text": flow_lines(in_file)},
         {"text": flow_lines({"stages": {"rl": in_file}}) if stage_may(key) else flow_lines(in_file)},
     ]
@@ -122,9 +122,9 @@ def test_an_empty_mapping_empties(key: str, tmp_path: Path) -> None:
 
 def test_a_section_goes_on_key_by_key(tmp_path: Path) -> None:
     config = run(tmp_path, "eval={samples: 3}", "eval.sets.one={samples: 2}", text="eval: {greedy: false}\n")
-    found = value(config, "eval")
-    assert (found.tasks, found.samples, found.greedy, list(found.sets)) == (7, 3, False, ["one", "two"])
-    assert (found.sets["one"].tasks, found.sets["one"].samples) == (5, 2)
+    section = value(config, "eval")
+    assert (section.tasks, section.samples, section.greedy, list(section.sets)) == (7, 3, False, ["one", "two"])
+    assert (section.sets["one"].tasks, section.sets["one"].samples) == (5, 2)
 
 
 @pytest.mark.parametrize(
@@ -203,8 +203,8 @@ def test_a_dotted_key_in_an_evaluation_set_changes_what_the_recipe_has(
 ) -> None:
     config = run(tmp_path, *overrides)
     (tmp_path / "written.yaml").write_text(to_yaml(config))
-    for each in (config, compose(str(tmp_path / "written.yaml"), [], saved=True)):
-        one, two = (found.recipe for found in sets_of(each.stages[0].config))
+    for run_config in (config, compose(str(tmp_path / "written.yaml"), [], saved=True)):
+        one, two = (eval_set.recipe for eval_set in sets_of(run_config.stages[0].config))
         assert sorted(one.env.families) == families and sorted(one.reward.functions) == sorted(functions)
         assert two.env.families == value(config, "env.families")
         assert two.reward.functions == value(config, "reward.functions")
@@ -247,8 +247,8 @@ def test_a_mapping_in_a_set_stands_in_the_place_of_the_stages(tmp_path: Path) ->
     config = run(
         tmp_path, f"eval.sets={{one: {{env: {{families: {{lcm: {{}}}}}}, reward: {{functions: {{{NEW}: 1}}}}}}}}"
     )
-    (one,) = sets_of(config.stages[0].config)
-    assert (list(one.recipe.env.families), one.recipe.reward.functions) == (["lcm"], {NEW: 1.0})
+    (eval_set,) = sets_of(config.stages[0].config)
+    assert (list(eval_set.recipe.env.families), eval_set.recipe.reward.functions) == (["lcm"], {NEW: 1.0})
 
 
 @pytest.mark.parametrize(

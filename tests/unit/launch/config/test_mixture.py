@@ -84,13 +84,13 @@ def test_the_command_line_changes_entries_by_their_names(config: str) -> None:
 
 def test_a_set_called_as_an_environment_changes_what_that_one_has(tmp_path: Path) -> None:
     entries = [
-        f"{{name: reasoning_gym, label: {one}, families: {{{one}: {{}}}}, reward: {{name: reasoning_gym}}}}"
-        for one in ("gcd", "lcm")
+        f"{{name: reasoning_gym, label: {family}, families: {{{family}: {{}}}}, reward: {{name: reasoning_gym}}}}"
+        for family in ("gcd", "lcm")
     ]
     path = tmp_path / "mine.yaml"
     path.write_text(f"envs: [{', '.join(entries)}]\neval: {{sets: {{gcd: {{}}, lcm: {{}}}}}}\n" + STAGES)
     recipe = rl(str(path), "eval.sets.lcm.env.families.chain_sum={}")
-    assert [list(each.recipe.env.families) for each in sets_of(recipe)] == [["gcd"], ["lcm", "chain_sum"]]
+    assert [list(eval_set.recipe.env.families) for eval_set in sets_of(recipe)] == [["gcd"], ["lcm", "chain_sum"]]
 
 
 def test_a_named_environment_takes_the_place_of_several(config: str) -> None:

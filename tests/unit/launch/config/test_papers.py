@@ -150,10 +150,10 @@ def rl_of(config: RunConfig) -> StageConfig:
 
 def value(config: RunConfig, key: str) -> Any:
     """As it holds there."""
-    found: Any = rl_of(config).config
+    section: Any = rl_of(config).config
     for part in key.split("."):
-        found = getattr(found, part)
-    return found
+        section = getattr(section, part)
+    return section
 
 
 def cards_filled(shown: str) -> int:
@@ -167,7 +167,7 @@ def test_a_papers_file_holds_its_numbers(name: str, table: dict[str, Any]) -> No
     assert {key: value(config, key) for key in table} == table
     assert set(config.recipe.about.data) <= SETS.keys()
     test = config.stages[-1].config.eval.sets
-    assert {each: next(iter(found.paper.values())) for each, found in test.items()} == RESULTS[name]
+    assert {set_name: next(iter(eval_set.paper.values())) for set_name, eval_set in test.items()} == RESULTS[name]
 
 
 def test_steps_are_the_papers() -> None:
@@ -176,9 +176,9 @@ def test_steps_are_the_papers() -> None:
     assert shots == [(100, 3), (100, 2), (100, 0)]
     distil, sft, start, rl, test = compose("long_cot", []).stages
     assert start.config.eval.sets.keys() == test.config.eval.sets.keys()
-    made, tested = distil.config.generate, test.config.eval
-    assert (made.samples, made.temperature, made.top_p, made.keep) == (32, 1.0, 0.95, "correct")
-    assert (distil.config.rollout.max_turn_tokens, made.teacher.model) == (8192, "Qwen/QwQ-32B-Preview")
+    generation, tested = distil.config.generate, test.config.eval
+    assert (generation.samples, generation.temperature, generation.top_p, generation.keep) == (32, 1.0, 0.95, "correct")
+    assert (distil.config.rollout.max_turn_tokens, generation.teacher.model) == (8192, "Qwen/QwQ-32B-Preview")
     assert (sft.data, sft.epochs, sft.config.loop.groups_per_step, sft.config.learner.lr) == ("distil", 2, 256, 5e-6)
     assert rl.steps == math.ceil(4 * 7500 / 512)
     assert (tested.seeds, tested.sets["aime24"].samples) == (4, 16)
@@ -199,24 +199,24 @@ LONG_COT_ABLATIONS = {  # of tables 8 to 16, what differs: samples, updates an e
 
 
 def test_ablations_of_long_cot() -> None:
-    found = {name: compose(f"long_cot/ablations/{name}", []) for name in LONG_COT_ABLATIONS}
+    configs = {name: compose(f"long_cot/ablations/{name}", []) for name in LONG_COT_ABLATIONS}
     keys = ("loop.group_size", "algorithm.minibatches", "learner.critic_lr")
-    shown = {name: tuple(value(each, key) for key in keys) for name, each in found.items()}
-    assert {name: (*shown[name], rl_of(each).steps) for name, each in found.items()} == LONG_COT_ABLATIONS
-    small = found["window-4k"]
+    settings = {name: tuple(value(config, key) for key in keys) for name, config in configs.items()}
+    assert {name: (*settings[name], rl_of(config).steps) for name, config in configs.items()} == LONG_COT_ABLATIONS
+    small = configs["window-4k"]
     assert [value(small, key) for key in ("rollout.max_turn_tokens", "reward.max_length")] == [2048, 2048]
-    base = rl_of(found["base-model"]).config
+    base = rl_of(configs["base-model"]).config
     assert (base.window.response, base.algorithm.lam, base.reward.kind) == (3072, 0.95, "base_model")
-    assert [stage.name for stage in found["base-model"].stages] == ["start", "rl", "test"]
-    assert {rl_of(found[name]).config.learner.rope_theta_scale for name in ("rope", "qwen-classic")} == {10}
-    rewards = {name: rl_of(found[f"samples-16-{name}"]).config.reward for name in ("classic", "cosine", "penalty")}
-    assert {name: (each.kind, each.on_repetition) for name, each in rewards.items()} == {
+    assert [stage.name for stage in configs["base-model"].stages] == ["start", "rl", "test"]
+    assert {rl_of(configs[name]).config.learner.rope_theta_scale for name in ("rope", "qwen-classic")} == {10}
+    rewards = {name: rl_of(configs[f"samples-16-{name}"]).config.reward for name in ("classic", "cosine", "penalty")}
+    assert {name: (reward.kind, reward.on_repetition) for name, reward in rewards.items()} == {
         "classic": ("classic", 0.0),
         "cosine": ("cosine", 0.0),
         "penalty": ("cosine", -0.05),
     }
-    assert {value(found[f"samples-16-{name}"], "algorithm.epochs") for name in rewards} == {2}
-    assert rl_of(found["qwen-classic"]).config.reward.kind == "classic"
+    assert {value(configs[f"samples-16-{name}"], "algorithm.epochs") for name in rewards} == {2}
+    assert rl_of(configs["qwen-classic"]).config.reward.kind == "classic"
 
 
 LONG_COT_TABLES = {  # 1, 3, 4, 2 and 5: what each ablation that the paper has numbers of shows beside ours, in percent
@@ -257,8 +257,8 @@ def test_no_ablation_of_long_cot_stands_beside_figures_of_another_setting() -> N
         stages = {stage.name: stage for stage in config.stages}
         assert shown_by(stages["test"]) == LONG_COT_TABLES.get(path.stem), path.stem
         own = stages.get("distil", taught["distil"]).config
-        same = own.generate == taught["distil"].config.generate and own.model == main.recipe.model
-        expected = LONG_COT_STARTS.get(path.stem, LONG_COT_SFT if same else None)
+        is_main = own.generate == taught["distil"].config.generate and own.model == main.recipe.model
+        expected = LONG_COT_STARTS.get(path.stem, LONG_COT_SFT if is_main else None)
         assert shown_by(stages["start"]) == expected, path.stem
 
 
@@ -279,7 +279,7 @@ def test_swirls_file_holds_its_numbers() -> None:
         ("stepwise", "judged"),
     ]
     swirl = config.stages[-1].config
-    assert {name: dict(each.paper) for name, each in swirl.eval.sets.items()} == SWIRL_TABLES
+    assert {name: dict(eval_set.paper) for name, eval_set in swirl.eval.sets.items()} == SWIRL_TABLES
     plays = plays_of(swirl)
     assert plays["gsm8k/greedy"].of.recipe.env.max_turns == 10 + 1
     steps = plays["hotpotqa_steps/sampled"]
@@ -302,21 +302,23 @@ def test_swirls_ablations_change_one_thing() -> None:
     """They are composed in tests/e2e/test_swirl.py."""
     for path in (CONFIGS / "swirl" / "ablations").glob("*.yaml"):
         changed = yaml.safe_load(path.read_text())
-        what, _, which = path.stem.partition("-")
-        assert changed.pop("extends") == "../paper.yaml" and changed.pop("name") == f"swirl-{which or what}"
+        subject, _, which = path.stem.partition("-")
+        assert changed.pop("extends") == "../paper.yaml" and changed.pop("name") == f"swirl-{which or subject}"
         dotted = [key for key in changed if key.startswith("eval.sets.")]
-        shown = {key.removeprefix("eval.sets."): changed.pop(key)["paper"] for key in dotted}  # not those of paper.yaml
-        own = SWIRL_ROWS.get(what, {})
+        papers = {
+            key.removeprefix("eval.sets."): changed.pop(key)["paper"] for key in dotted
+        }  # not those of paper.yaml
+        own = SWIRL_ROWS.get(subject, {})
         printed = {name: paper for name, paper in SWIRL_TABLES.items() if paper}
-        assert shown == {name: {key: own.get(name) for key in paper} for name, paper in printed.items()}, path.stem
-        if what == "filter":
+        assert papers == {name: {key: own.get(name) for key in paper} for name, paper in printed.items()}, path.stem
+        if subject == "filter":
             assert changed == {"verdicts": {"keep": which}}
-        elif what == "trajectories":
+        elif subject == "trajectories":
             verdicts = {"equal": False, "trajectories": int(which)}
             assert changed == {"verdicts": verdicts, "stages": EQUAL_STEPS}
-        elif what in ("2b", "9b"):
-            assert changed["model"] == {"path": f"google/gemma-2-{what}-it"}
-        elif what == "base":
+        elif subject in ("2b", "9b"):
+            assert changed["model"] == {"path": f"google/gemma-2-{subject}-it"}
+        elif subject == "base":
             assert [stage["kind"] for stage in changed["stages"]] == ["eval"]
         else:
             assert [stage["kind"] for stage in changed["stages"][:2]] == ["generate", "judge"]

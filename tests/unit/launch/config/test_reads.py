@@ -78,9 +78,9 @@ def test_every_key_is_of_the_whole_run_or_read_by_a_kind() -> None:
 @pytest.mark.parametrize("kind", STAGES)
 def test_a_kind_names_keys_that_there_are_and_none_of_the_whole_run(kind: str) -> None:
     named = stage_of(kind).reads
-    there = [*KEYS, *(key.rpartition(".")[0] for key in KEYS), *(key.partition(".")[0] for key in KEYS)]
-    assert [each for each in named if each not in there] == []
-    assert [each for each in RUN_KEYS if holds(named, each)] == []
+    known = [*KEYS, *(key.rpartition(".")[0] for key in KEYS), *(key.partition(".")[0] for key in KEYS)]
+    assert [key for key in named if key not in known] == []
+    assert [key for key in RUN_KEYS if holds(named, key)] == []
 
 
 @pytest.mark.parametrize("kind", STAGES)

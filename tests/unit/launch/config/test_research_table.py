@@ -37,13 +37,13 @@ def test_each_set_of_research_has_the_papers_exact_match_and_judge(file: str) ->
     assert stage.config.eval.tasks >= 12_576 and stage.config.eval.greedy and stage.config.eval.samples == 0
     sets, trained = stage.config.eval.sets, stage.config.reward
     for way, figures in ((way, figures) for (of, way), figures in JUDGED.items() if of == file):
-        for name, both in zip(SETS, figures.split(), strict=True):
-            exact, judge = (float(number) / 100 for number in both.split("/"))
-            found = sets[f"{way}{name}"]
-            assert found.paper == pytest.approx({"exact_match": exact, "part/judge": judge})
-            asked = {"protocol": way.removesuffix("-")} if way else {}
-            assert found.env == asked | {"eval_data": f"data/research/eval/{name}.jsonl"}
-            reward = found.reward or asdict(trained)
+        for name, pair in zip(SETS, figures.split(), strict=True):
+            exact, judge = (float(number) / 100 for number in pair.split("/"))
+            eval_set = sets[f"{way}{name}"]
+            assert eval_set.paper == pytest.approx({"exact_match": exact, "part/judge": judge})
+            protocol = {"protocol": way.removesuffix("-")} if way else {}
+            assert eval_set.env == protocol | {"eval_data": f"data/research/eval/{name}.jsonl"}
+            reward = eval_set.reward or asdict(trained)
             assert (reward["name"], reward["answer"], reward["judge"]["model"]) == ("judged", "boxed", "gpt-4o-mini")
 
 

@@ -20,14 +20,14 @@ from rlsys.system.device import DEVICES, resolve
 from tests.refused import refused
 
 ROOT = Path(__file__).parents[4]
-KEYS = [each.name for each in recipe_keys() if not each.name.startswith("eval.sets.")]
+KEYS = [key.name for key in recipe_keys() if not key.name.startswith("eval.sets.")]
 # The plan of a group has them, and the time of an episode follows from the latter.
 PLANNED = ("rollout.episode_timeout_s", "rollout.infra_retries", "rollout.data_retries")
 FOLLOWED = ("envs", "rollout.max_turn_tokens", "rollout.max_response_tokens")
 
 
 def of_run(key: str) -> bool:
-    return any(key == each or key.startswith(f"{each}.") for each in RUN_KEYS)
+    return any(key == run_key or key.startswith(f"{run_key}.") for run_key in RUN_KEYS)
 
 
 def watched(part: Any, prefix: str, read: set[str]) -> Any:
@@ -38,7 +38,7 @@ def watched(part: Any, prefix: str, read: set[str]) -> Any:
             read.add(prefix + name)
         return object.__getattribute__(self, name)
 
-    inner = {each.name: getattr(part, each.name) for each in fields(part)}
+    inner = {field.name: getattr(part, field.name) for field in fields(part)}
     names = {name for name, value in inner.items() if not is_dataclass(value)}
     seen: Any = object.__new__(type(type(part).__name__, (type(part),), {"__getattribute__": get}))
     chosen = ("env", "reward", "algorithm")
@@ -72,7 +72,7 @@ def sources() -> Iterator[str]:
 def test_what_a_run_reads_outside_of_its_stages_is_refused_in_a_stage() -> None:
     """`run.config.recipe.loop.mismatch_limit`: written like this wherever a run reads a key of its own."""
     text = "\n".join(path.read_text() for path in (ROOT / "launch" / "driver" / "run").glob("*.py"))
-    read = {found for found in re.findall(r"\bconfig\.recipe\.(\w+\.\w+)", text)}
+    read = {match for match in re.findall(r"\bconfig\.recipe\.(\w+\.\w+)", text)}
     assert "loop.mismatch_limit" in read
     assert {key for key in read if key in KEYS and not of_run(key)} == set()
 
@@ -105,6 +105,6 @@ def test_a_run_that_has_such_a_key_in_a_stage_can_be_continued(tmp_path: Path) -
 
 
 def test_the_walk_sees_every_section() -> None:
-    sections = {each.name for each in fields(RecipeConfig)} - {"env", "reward", "algorithm"}
+    sections = {field.name for field in fields(RecipeConfig)} - {"env", "reward", "algorithm"}
     assert {key.partition(".")[0] for key in KEYS} == sections
     assert {name for name, *_ in values_of(RecipeConfig()) if "." in name and "eval.sets" not in name} <= set(KEYS)

@@ -49,7 +49,9 @@ def test_an_environment_of_ones_own_keeps_the_recipes_keys_that_it_has(caplog: p
     own = compose("quickstart", [f"env.name={__name__}.Flaky", "env.faults=3"]).recipe.env
     ours: Any = compose("quickstart", []).recipe.env
     assert isinstance(own, FlakyConfig) and own.faults == 3
-    changed = [each.name for each in fields(CalculatorConfig) if getattr(own, each.name) != getattr(ours, each.name)]
+    changed = [
+        field.name for field in fields(CalculatorConfig) if getattr(own, field.name) != getattr(ours, field.name)
+    ]
     assert changed == ["name"] and ours != CalculatorConfig()
     assert caplog.messages == []
 
@@ -58,8 +60,8 @@ def test_what_it_has_not_is_said(caplog: pytest.LogCaptureFixture) -> None:
     own = compose("quickstart", [f"env.name={__name__}.Plain", "seed=0"]).recipe.env
     ours: Any = compose("quickstart", []).recipe.env
     assert isinstance(own, PlainConfig) and own.held_out_tasks == ours.held_out_tasks != 7
-    (said,) = caplog.messages
-    assert "left out of configs/quickstart.yaml" in said and "env.max_turns" in said and "held_out" not in said
+    (message,) = caplog.messages
+    assert "left out of configs/quickstart.yaml" in message and "env.max_turns" in message and "held_out" not in message
 
 
 def test_one_of_ours_begins_with_its_own_defaults_and_what_is_left_out_is_said(
@@ -67,8 +69,8 @@ def test_one_of_ours_begins_with_its_own_defaults_and_what_is_left_out_is_said(
 ) -> None:
     env: Any = compose("quickstart", ["env.name=questions", "env.style=answer_tag"]).recipe.env
     assert env == type(env)(style="answer_tag")
-    (said,) = caplog.messages
-    assert said.startswith("env.name=questions: left out of configs/quickstart.yaml, which names another: env.demo")
+    (message,) = caplog.messages
+    assert message.startswith("env.name=questions: left out of configs/quickstart.yaml, which names another: env.demo")
 
 
 def test_a_reward_of_ones_own_keeps_them_too(tmp_path: Path) -> None:

@@ -128,26 +128,26 @@ def test_a_secret_that_is_named_reaches_no_file_no_terminal_and_no_tracker(
 ) -> None:
     judge = "reward: {name: swirl, judge: {endpoint: 'https://host/v1', model: m, key_env: PLAIN_TEST_KEY}}\n"
     config = compose(str(_written(tmp_path, judge + STAGES)), [])
-    kept: dict[str, Any] = {}
-    tracked = SimpleNamespace(define_metric=lambda *a, **k: None, log=kept.update)
-    wandb = SimpleNamespace(init=lambda **given: kept.update(given) or tracked, Settings=dict, Table=dict)
+    payload: dict[str, Any] = {}
+    tracked = SimpleNamespace(define_metric=lambda *a, **k: None, log=payload.update)
+    wandb = SimpleNamespace(init=lambda **options: payload.update(options) or tracked, Settings=dict, Table=dict)
     monkeypatch.setitem(sys.modules, "wandb", wandb)
     assert play(tmp_path, stages=judge + STAGES).error is None
     directory = RunDir(tmp_path / "run")
     directory.write("config.yaml", to_yaml(config))
-    given = {"config": to_yaml(config)}
+    content = {"config": to_yaml(config)}
     settings = WandbConfig(mode="offline")
-    WandbTracker(TrackedRun(directory=directory.path, name="n", config=given, step=0, settings=settings)).log(
+    WandbTracker(TrackedRun(directory=directory.path, name="n", config=content, step=0, settings=settings)).log(
         {"step": 1}
     )
     directory.close()
     assert run(["train", str(tmp_path / "recipe.yaml"), "--dry-run"]) == 0
-    shown = "".join(capsys.readouterr()) + repr(config) + repr(kept)
+    output = "".join(capsys.readouterr()) + repr(config) + repr(payload)
     files = [file for file in directory.path.rglob("*") if file.is_file()]
     assert {"config.yaml", "journal.jsonl", "metrics.jsonl"} <= {file.name for file in files}
-    for text in (shown, *(file.read_text(errors="replace") for file in files)):
+    for text in (output, *(file.read_text(errors="replace") for file in files)):
         assert SECRET not in text
-    assert "key_env: PLAIN_TEST_KEY" in shown and "PLAIN_TEST_KEY" in kept["config"]["config"]
+    assert "key_env: PLAIN_TEST_KEY" in output and "PLAIN_TEST_KEY" in payload["config"]["config"]
     assert compose(str(directory.path / "config.yaml"), []) == config
 
 

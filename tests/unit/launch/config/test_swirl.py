@@ -26,12 +26,12 @@ def written(tmp_path: Path, text: str) -> str:
 def test_one_file_puts_another_judge_everywhere_but_where_the_paper_has_gemma(tmp_path: Path) -> None:
     config = compose(written(tmp_path, OWN_JUDGE), [])
     played = recipes_of(config.stages[-1].config)
-    judges = [stage.config.reward.judge for stage in config.stages[1:]] + [each.reward.judge for each in played]
+    judges = [stage.config.reward.judge for stage in config.stages[1:]] + [recipe.reward.judge for recipe in played]
     assert {(judge.model, judge.endpoint) for judge in judges} == {
         ("NAME", "https://host/v1"),
         ("google/gemma-2-27b-it", None),
     }
-    gemma = {getattr(each.reward, "kind", "") for each in played if each.reward.judge.endpoint is None}
+    gemma = {getattr(recipe.reward, "kind", "") for recipe in played if recipe.reward.judge.endpoint is None}
     assert gemma == {"outcome_search"}
 
 
@@ -43,11 +43,11 @@ def test_a_set_in_hotpotqas_form_is_prepared_and_evaluated(
     questions = [{"id": f"{n}", "question": f"Which {n}?", "answer": "a", "context": context} for n in range(3)]
     jsonl(tmp_path / "cofca.jsonl", questions)
     (tmp_path / "downloads").mkdir()
-    given = ["--from", "downloads", "--file", "hotpotqa.dev=cofca.jsonl", "--partial", "--output", "data/cofca"]
-    assert run(["data", "prepare", "swirl", *given]) == 0
+    options = ["--from", "downloads", "--file", "hotpotqa.dev=cofca.jsonl", "--partial", "--output", "data/cofca"]
+    assert run(["data", "prepare", "swirl", *options]) == 0
     assert "3 tasks of hotpotqa.dev" in capsys.readouterr().out
     config = compose(written(tmp_path, OWN_SET), [])
-    own = [each.env for each in recipes_of(config.stages[-1].config) if "cofca" in str(each.env.eval_data)]
+    own = [recipe.env for recipe in recipes_of(config.stages[-1].config) if "cofca" in str(recipe.env.eval_data)]
     tasks = Path(str(own[0].eval_data)).read_text().splitlines()
     articles = Path(str(own[0].retriever.corpus)).read_text().splitlines()
     assert (len(own), len(tasks), len(articles)) == (1, 3, 2)

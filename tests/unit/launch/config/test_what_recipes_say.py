@@ -35,8 +35,8 @@ SETTINGS = (  # of the page's blocks, in order: recipe and stage
 
 def comments(path: Path) -> str:
     """All of a file, as one line."""
-    found = re.findall(r"(?m)(?:^|\s)# ?(.*)$", path.read_text())
-    return " ".join(" ".join(found).split())
+    lines = re.findall(r"(?m)(?:^|\s)# ?(.*)$", path.read_text())
+    return " ".join(" ".join(lines).split())
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(CONFIGS)))
@@ -58,6 +58,6 @@ def test_the_settings_of_the_papers_on_the_page_are_those_of_the_recipes() -> No
     section = text[text.index("## The papers' settings") : text.index("Dr. GRPO (arXiv")]
     blocks = [yaml.safe_load(block)["algorithm"] for block in re.findall(r"```yaml\n(.*?)```", section, re.DOTALL)]
     for block, (name, stage) in zip(blocks, SETTINGS, strict=True):
-        (held,) = [each.config.algorithm for each in compose(name, []).stages if each.name == stage]
+        (algorithm,) = [entry.config.algorithm for entry in compose(name, []).stages if entry.name == stage]
         schema = choose("algorithm", ALGORITHMS, block["name"]).schema
-        assert asdict(schema(**block)) == asdict(held), name
+        assert asdict(schema(**block)) == asdict(algorithm), name

@@ -15,12 +15,12 @@ from tests.refused import refused
 def write_older(folder: Path, recipe: str) -> Path:
     """Every stage had its algorithm, and what its kind does not read."""
     config = compose(recipe, [])
-    found = yaml.safe_load(to_yaml(config))
-    for stage in found["stages"]:
+    content = yaml.safe_load(to_yaml(config))
+    for stage in content["stages"]:
         if stage["kind"] in ("eval", "generate", "judge"):
             stage["algorithm"] = {"name": "sft"}
             stage["learner"] = {"lr": 0.002, "ping_timeout_s": 7.0}
-    (folder / "config.yaml").write_text(yaml.safe_dump(found, sort_keys=False))
+    (folder / "config.yaml").write_text(yaml.safe_dump(content, sort_keys=False))
     return folder / "config.yaml"
 
 
@@ -28,8 +28,8 @@ def write_older(folder: Path, recipe: str) -> Path:
 def test_what_an_older_writer_said_in_a_stage_that_trains_nothing_is_let_through(recipe: str, tmp_path: Path) -> None:
     path = write_older(tmp_path, recipe)
     config, expected = compose(str(path), []), compose(recipe, [])
-    assert [(each.name, each.kind, each.config.eval) for each in config.stages] == [
-        (each.name, each.kind, each.config.eval) for each in expected.stages
+    assert [(stage.name, stage.kind, stage.config.eval) for stage in config.stages] == [
+        (stage.name, stage.kind, stage.config.eval) for stage in expected.stages
     ]
     (tmp_path / "again.yaml").write_text(to_yaml(config))
     assert compose(str(tmp_path / "again.yaml"), []) == config
@@ -61,8 +61,8 @@ def test_a_server_that_runs_already_takes_the_place_of_the_recipes_own(tmp_path:
 
 
 def test_another_kind_takes_the_place_of_the_recipes_own() -> None:
-    found = compose("research", ["env.retriever.kind=bm25"]).recipe.env.retriever
-    assert (found.options.kind, found.options.query_tokens) == ("bm25", None)
+    retriever = compose("research", ["env.retriever.kind=bm25"]).recipe.env.retriever
+    assert (retriever.options.kind, retriever.options.query_tokens) == ("bm25", None)
 
 
 @pytest.mark.parametrize(
@@ -94,9 +94,9 @@ def test_a_file_that_says_both_is_refused_unless_a_run_wrote_it(tmp_path: Path) 
 
 
 def test_arguments_of_the_engine_are_checked_where_they_are_new(tmp_path: Path) -> None:
-    found = yaml.safe_load(to_yaml(compose("quickstart", [])))
-    found["engine"]["vllm"] = {"an_argument_of_yesterday": 1}
-    (tmp_path / "config.yaml").write_text(yaml.safe_dump(found))
+    content = yaml.safe_load(to_yaml(compose("quickstart", [])))
+    content["engine"]["vllm"] = {"an_argument_of_yesterday": 1}
+    (tmp_path / "config.yaml").write_text(yaml.safe_dump(content))
     compose(str(tmp_path / "config.yaml"), [], saved=True)
     with refused("engine.vllm.an_argument_of_yesterday"):
         compose(str(tmp_path / "config.yaml"), [])

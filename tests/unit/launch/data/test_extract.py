@@ -37,9 +37,9 @@ def test_short_answers_are_extracted_and_what_has_none_is_dropped(
         command += ["--endpoint", endpoint.url, "--model", "m", "--concurrency", "2"]
         assert run(command) == 0
         assert "3 of 6 questions have a short answer (1 empty box, 1 no box, 1 refused)" in capsys.readouterr().out
-        asked = len(endpoint.asked)
+        count = len(endpoint.asked)
         assert run(command) == 0  # what was answered is in the cache: only the refused one is asked again
-        assert len(endpoint.asked) == asked + 1
+        assert len(endpoint.asked) == count + 1
     assert endpoint.asked[0]["temperature"] == 0 and endpoint.asked[0]["max_tokens"] == 512
     talk = [{"role": "system", "content": "Halve."}, {"role": "user", "content": "One?"}]
     assert any("system: Halve." in str(request["messages"]) for request in endpoint.asked)
@@ -55,13 +55,13 @@ def test_short_answers_are_extracted_and_what_has_none_is_dropped(
 def test_tasks_of_what_was_kept_come_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     task = {"task_id": "web.jsonl:1", "question": "How many?", "answers": ["12"], "solution": "A dozen."}
     other = {**task, "task_id": "web.jsonl:2", "question": "Half?"}
-    kept, output = tmp_path / "tries.jsonl", tmp_path / "filtered.jsonl"
-    jsonl(kept, [{"task": task, "messages": []}, {"task": task, "messages": []}, {"task": other, "messages": []}])
-    assert run(["data", "solved", "--input", str(kept), "--output", str(output)]) == 0
+    tries, output = tmp_path / "tries.jsonl", tmp_path / "filtered.jsonl"
+    jsonl(tries, [{"task": task, "messages": []}, {"task": task, "messages": []}, {"task": other, "messages": []}])
+    assert run(["data", "solved", "--input", str(tries), "--output", str(output)]) == 0
     assert "2 tasks of 3 trajectories" in capsys.readouterr().out
     assert records(output) == [task, other]
-    jsonl(kept, [{"question": "?"}])
-    assert run(["data", "solved", "--input", str(kept), "--output", str(output)]) == 2
+    jsonl(tries, [{"question": "?"}])
+    assert run(["data", "solved", "--input", str(tries), "--output", str(output)]) == 2
     assert 'line 1: no "task"' in capsys.readouterr().err
 
 

@@ -27,14 +27,14 @@ def test_a_file_is_made_by_its_own_command() -> None:
     assert maker_of("data/wiki18/corpus.jsonl") == "rlsys data prepare wiki18"
     assert str(maker_of("data/long_cot/webinstruct_filtered.jsonl")).startswith("rlsys data solved ")
     others = ("data/icrl/other.jsonl", "data/mine/train.jsonl", "/data/icrl/train.jsonl", "icrl/train.jsonl", "data")
-    assert [maker_of(each) for each in others] == [None] * len(others)
+    assert [maker_of(path) for path in others] == [None] * len(others)
 
 
 def test_only_a_missing_file_is_explained(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     line = "eval.sets.a: data/icrl/train.jsonl: cannot be read (No such file or directory), expected a path"
-    made = "eval.sets.a: data/icrl/train.jsonl: no such file: `rlsys data prepare icrl` makes it"
-    assert with_maker(line) == made
+    explanation = "eval.sets.a: data/icrl/train.jsonl: no such file: `rlsys data prepare icrl` makes it"
+    assert with_maker(line) == explanation
     assert with_maker(line.replace("No such file or directory", "Permission denied")).endswith("expected a path")
     (tmp_path / "data" / "icrl").mkdir(parents=True)
     (tmp_path / "data" / "icrl" / "train.jsonl").touch()

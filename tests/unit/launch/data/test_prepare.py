@@ -70,29 +70,29 @@ def downloads(tmp_path: Path) -> Path:
 
 
 def test_a_recipe_is_made_of_public_files(downloads: Path, tmp_path: Path, rlsys: Rlsys) -> None:
-    made = tmp_path / "made"
-    code, out, err = rlsys("data", "prepare", "research", "--from", downloads, "--output", made, "--partial")
+    folder = tmp_path / "made"
+    code, out, err = rlsys("data", "prepare", "research", "--from", downloads, "--output", folder, "--partial")
     assert (code, err) == (0, "")
     assert "warning: train.jsonl: musique.train has 8 records, 19,938 expected" in out
     assert "train.jsonl: 6 tasks of musique.train; left out 1 repeated, 1 in evaluation" in out
-    train = records(made / "train.jsonl")
+    train = records(folder / "train.jsonl")
     assert [row["question"] for row in train] == [f"Who made thing {number}?" for number in range(6)]
     assert set(train[0]) == {"id", "question", "answers"}
-    left = {row["question"]: (row["why"], row["of"]) for row in records(made / "train.left_out.jsonl")}
+    left = {row["question"]: (row["why"], row["of"]) for row in records(folder / "train.left_out.jsonl")}
     expected = {"who MADE thing 3": ("repeated", "this file"), "Is it?": ("in_evaluation", "eval/2wiki.jsonl")}
     assert left == expected
-    corpus = records(made / "corpus.jsonl")
+    corpus = records(folder / "corpus.jsonl")
     assert corpus[1] == {"id": "1", "contents": '"Ada"\nAbout Ada. More.'}
     assert [row["contents"].partition("\n")[0] for row in corpus] == ['"Dee"', '"Ada"', '"Cy"', '"Bo"']
-    assert FileCorpus(str(made / "corpus.jsonl"))[3].title == "Bo"
-    assert records(made / "eval" / "bamboogle.jsonl")[0]["answers"] == ["here", "there"]
-    manifest = json.loads((made / "manifest.json").read_text())
+    assert FileCorpus(str(folder / "corpus.jsonl"))[3].title == "Bo"
+    assert records(folder / "eval" / "bamboogle.jsonl")[0]["answers"] == ["here", "there"]
+    manifest = json.loads((folder / "manifest.json").read_text())
     assert {note["name"]: note["licence"] for note in manifest["sources"]}["hotpotqa.dev"] == "CC BY-SA 4.0"
     note = next(note for note in manifest["files"] if note["file"] == "train.jsonl")
     assert (note["rows"], note["read"]) == (6, {"musique.train": 8})
     assert note["left_out"] == {"repeated": 1, "in evaluation": 1}
-    searched = SearchConfig(corpus=str(made / "corpus.jsonl"))
-    data = {"data": str(made / "train.jsonl"), "eval_data": str(made / "eval" / "hotpotqa.jsonl")}
+    searched = SearchConfig(corpus=str(folder / "corpus.jsonl"))
+    data = {"data": str(folder / "train.jsonl"), "eval_data": str(folder / "eval" / "hotpotqa.jsonl")}
     world = new_world(SearchQAConfig(retriever=searched, **data))
     assert len(world.tasks("train")) == 6 and world.tasks("held_out")[0].answers == ("1815",)
 
@@ -112,7 +112,7 @@ def test_what_comes_next_is_what_the_recipe_reads(
     assert nexts(out) == ["rlsys data prepare wiki18", index, "rlsys train research --dry-run"]
     write(downloads / "wiki-18.jsonl", [{"id": "0", "contents": '"Ada"\nAbout Ada.'}])
     _, out, _ = rlsys("data", "prepare", "wiki18", *ask)
-    assert index in nexts(out) and all("data/wiki18/corpus.jsonl" in each for each in nexts(out))
+    assert index in nexts(out) and all("data/wiki18/corpus.jsonl" in command for command in nexts(out))
     _, out, _ = rlsys("data", "prepare", "wiki18", *ask, "--output", "mine")
     assert dense.format("mine") in nexts(out)
     (tmp_path / "indexes" / "wiki18").mkdir(parents=True)
@@ -170,40 +170,40 @@ def test_what_no_hub_has_is_known_before_anything_is_downloaded(
 def test_files_of_the_hub_are_read_where_they_were_downloaded(
     downloads: Path, tmp_path: Path, rlsys: Rlsys, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    asked: list[tuple[str, str | None]] = []
+    requests: list[tuple[str, str | None]] = []
 
     def download(source: str, split: str | None) -> list[str]:
-        asked.append((source, split))
+        requests.append((source, split))
         return [str(downloads / "FlashRAG_datasets" / "bamboogle" / "test.jsonl")]
 
     monkeypatch.setattr("launch.data.manifest.download", download)
     monkeypatch.chdir(tmp_path)
     assert rlsys("data", "prepare", "bamboogle", "--partial")[0] == 0
-    assert asked == [("RUC-NLPIR/FlashRAG_datasets:bamboogle", "test")]
+    assert requests == [("RUC-NLPIR/FlashRAG_datasets:bamboogle", "test")]
     assert len(records(tmp_path / "data" / "bamboogle" / "test.jsonl")) == 1
 
 
 def test_a_second_time_makes_nothing_and_a_change_makes_what_it_is_about(
     downloads: Path, tmp_path: Path, rlsys: Rlsys
 ) -> None:
-    made = tmp_path / "made"
-    ask = ("data", "prepare", "research", "--from", downloads, "--output", made, "--partial")
+    folder = tmp_path / "made"
+    ask = ("data", "prepare", "research", "--from", downloads, "--output", folder, "--partial")
     rlsys(*ask)
-    before = {path: path.read_bytes() for path in made.rglob("*.json*")}
+    before = {path: path.read_bytes() for path in folder.rglob("*.json*")}
     _, out, _ = rlsys(*ask)
     assert out.count(": kept, ") == 7
-    assert {path: path.read_bytes() for path in made.rglob("*.json*")} == before
-    (made / "eval" / "musique.jsonl").write_text("{}\n")  # somebody's hand
-    (made / "dev.jsonl").unlink()
+    assert {path: path.read_bytes() for path in folder.rglob("*.json*")} == before
+    (folder / "eval" / "musique.jsonl").write_text("{}\n")  # somebody's hand
+    (folder / "dev.jsonl").unlink()
     _, out, _ = rlsys(*ask)
     assert out.count(": kept, ") == 5
-    assert {path: path.read_bytes() for path in made.rglob("*.json*")} == before
+    assert {path: path.read_bytes() for path in folder.rglob("*.json*")} == before
     write(downloads / "FlashRAG_datasets" / "bamboogle" / "test.jsonl", [flash("Where?"), flash("Who made thing 1?")])
     _, out, _ = rlsys(*ask)
     assert out.count(": kept, ") == 5  # train.jsonl is kept apart from the new question
-    assert len(records(made / "train.jsonl")) == 5
-    manifest = json.loads((made / "manifest.json").read_text()) | {"version": 1}  # rows had fewer fields then
-    (made / "manifest.json").write_text(json.dumps(manifest))
+    assert len(records(folder / "train.jsonl")) == 5
+    manifest = json.loads((folder / "manifest.json").read_text()) | {"version": 1}  # rows had fewer fields then
+    (folder / "manifest.json").write_text(json.dumps(manifest))
     _, out, _ = rlsys(*ask)
     assert out.count(": kept, ") == 0
 
@@ -211,8 +211,8 @@ def test_a_second_time_makes_nothing_and_a_change_makes_what_it_is_about(
 def test_a_killed_preparation_goes_on_with_the_file_it_was_at(
     downloads: Path, tmp_path: Path, rlsys: Rlsys, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    made = tmp_path / "made"
-    ask = ("data", "prepare", "research", "--from", downloads, "--output", made, "--partial")
+    folder = tmp_path / "made"
+    ask = ("data", "prepare", "research", "--from", downloads, "--output", folder, "--partial")
 
     def killed(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
@@ -220,10 +220,10 @@ def test_a_killed_preparation_goes_on_with_the_file_it_was_at(
     with monkeypatch.context() as patched:
         patched.setattr(build, "contents", killed)
         assert rlsys(*ask)[0] == 130
-    assert sorted(path.name for path in made.iterdir()) == ["dev.jsonl", "eval", "manifest.json"]
+    assert sorted(path.name for path in folder.iterdir()) == ["dev.jsonl", "eval", "manifest.json"]
     code, out, _ = rlsys(*ask)
     assert (code, out.count(": kept, ")) == (0, 5)
-    assert (made / "corpus.jsonl").is_file() and (made / "train.jsonl").is_file()
+    assert (folder / "corpus.jsonl").is_file() and (folder / "train.jsonl").is_file()
 
 
 def test_parts_are_drawn_by_the_seed_and_in_shares(downloads: Path, tmp_path: Path, rlsys: Rlsys) -> None:
@@ -236,8 +236,8 @@ def test_parts_are_drawn_by_the_seed_and_in_shares(downloads: Path, tmp_path: Pa
         drawn[name] = {row["question"] for row in records(tmp_path / name / "train.jsonl")}
     assert len(drawn["a"]) == 8 and drawn["a"] < drawn["b"] and drawn["a"] != drawn["c"]
     rlsys(*ask, "--output", tmp_path / "d", "--tasks", "8", "--stratify", "level")
-    found = sorted(row["level"] for row in records(tmp_path / "d" / "train.jsonl"))
-    assert found == sorted(2 * [f"Level {number}" for number in (1, 2, 3, 4)])
+    train_levels = sorted(row["level"] for row in records(tmp_path / "d" / "train.jsonl"))
+    assert train_levels == sorted(2 * [f"Level {number}" for number in (1, 2, 3, 4)])
     code, _, err = rlsys(*ask, "--output", tmp_path / "e", "--tasks", "8", "--stratify", "subject")
     assert code == 2 and "--stratify subject: a row without it, which has" in err
 
@@ -250,11 +250,11 @@ def test_levels_of_long_cot_and_the_problems_of_math_500(downloads: Path, tmp_pa
         ]
         write(downloads / "math" / f"{split}.jsonl", levels)
     write(downloads / "MATH-500" / "test.jsonl", [{"problem": "test 4", "solution": "s", "answer": "1"}])
-    made = tmp_path / "made"
-    assert rlsys("data", "prepare", "long_cot", "--from", downloads, "--output", made, "--partial")[0] == 0
-    found = [row["question"] for row in records(made / "train_level3to5.jsonl")]
-    assert found == ["train 2", "train 3", "train 4", "test 2", "test 3"]
-    assert len(records(made / "train.jsonl")) == 5
+    folder = tmp_path / "made"
+    assert rlsys("data", "prepare", "long_cot", "--from", downloads, "--output", folder, "--partial")[0] == 0
+    questions = [row["question"] for row in records(folder / "train_level3to5.jsonl")]
+    assert questions == ["train 2", "train 3", "train 4", "test 2", "test 3"]
+    assert len(records(folder / "train.jsonl")) == 5
 
 
 def test_near_duplicates_are_left_out_on_request(downloads: Path, tmp_path: Path, rlsys: Rlsys) -> None:
@@ -279,7 +279,7 @@ GRAPHS = [
 
 
 def test_graph_rl_has_graphs_apart_and_real_sets_with_their_rests(tmp_path: Path, rlsys: Rlsys) -> None:
-    root, made = tmp_path / "downloads", tmp_path / "made"
+    root, folder = tmp_path / "downloads", tmp_path / "made"
     connectivity = root / "1_semantic_pattern" / "connectivity"
     write(connectivity / "train_data.jsonl", GRAPHS)
     write(connectivity / "test_data.jsonl", [GRAPHS[0] | {"question": "1 3", "answer": "no"}])
@@ -289,43 +289,46 @@ def test_graph_rl_has_graphs_apart_and_real_sets_with_their_rests(tmp_path: Path
     start = "the red block is clear, the hand is empty, the red block is on top of the blue block"
     block = {"initial": f"{start} and the blue block is on the table", "goal": "the blue block is clear"}
     write(root / "blocksworld_plan.jsonl", [block])
-    code, out, _ = rlsys("data", "prepare", "graph_rl", "--from", root, "--output", made, "--partial")
+    code, out, _ = rlsys("data", "prepare", "graph_rl", "--from", root, "--output", folder, "--partial")
     assert code == 0 and "warning: real/blocksworld_plan.jsonl: 1 tasks, 500 expected" in out
-    assert [row["target"] for row in records(made / "train.jsonl")] == [1, 2]  # not the graph of the test
-    data = {"data": str(made / "train.jsonl"), "eval_data": str(made / "test.jsonl")}
+    assert [row["target"] for row in records(folder / "train.jsonl")] == [1, 2]  # not the graph of the test
+    data = {"data": str(folder / "train.jsonl"), "eval_data": str(folder / "test.jsonl")}
     assert len(new_world(GraphConfig(**data)).tasks("train")) == 2
-    held = {row["question"] for row in records(made / "real" / "strategyqa.jsonl")}
-    rest = {row["question"] for row in records(made / "real" / "rest" / "strategyqa.jsonl")}
-    assert (len(held), len(rest), held & rest) == (1_000, 4, set())
-    shown = records(made / "real" / "sft_300.jsonl")
-    assert {row["question"] for row in shown} == rest
-    example = read_answer(shown[0], "line 1")
+    held_out = {row["question"] for row in records(folder / "real" / "strategyqa.jsonl")}
+    rest = {row["question"] for row in records(folder / "real" / "rest" / "strategyqa.jsonl")}
+    assert (len(held_out), len(rest), held_out & rest) == (1_000, 4, set())
+    examples = records(folder / "real" / "sft_300.jsonl")
+    assert {row["question"] for row in examples} == rest
+    example = read_answer(examples[0], "line 1")
     assert example.answers[0].messages[0].content in ("yes", "no")
     assert example.prompt[0].content.startswith("Please think step by step and then answer")
-    single = records(made / "real" / "single" / "strategyqa.jsonl")
+    single = records(folder / "real" / "single" / "strategyqa.jsonl")
     assert len(single) == 1_000 and {row["question"] for row in single} == {"What is odd?"}
-    evaluated = QuestionsConfig(data=str(made / "real" / "strategyqa.jsonl"), style="free")
+    evaluated = QuestionsConfig(data=str(folder / "real" / "strategyqa.jsonl"), style="free")
     assert {row["parent"] for row in single} == {task.task_id for task in new_world(evaluated).tasks("all")}
-    plans = BlocksworldConfig(data=str(made / "real" / "blocksworld_plan.jsonl"), held_out_tasks=1)
+    plans = BlocksworldConfig(data=str(folder / "real" / "blocksworld_plan.jsonl"), held_out_tasks=1)
     assert len(new_world(plans).tasks("all")) == 1
 
 
 def test_no_fact_of_wikidyk_is_trained_on_in_one_way_and_evaluated_in_the_other(tmp_path: Path, rlsys: Rlsys) -> None:
-    root, made = tmp_path / "downloads", tmp_path / "made"
-    asked = {n: {"reliability": {"prompt": f"What is {n}?", "answer": "a"}} for n in range(1_100)}
+    root, folder = tmp_path / "downloads", tmp_path / "made"
+    facts = {n: {"reliability": {"prompt": f"What is {n}?", "answer": "a"}} for n in range(1_100)}
     for n in range(3, 1_100):  # three facts are asked about in one way only
-        asked[n]["factual"] = {"prompt": f"{n} is a. True or false?", "answer": "true"}
-    write(root / "wikidyk.jsonl", [{"fact": f"{n} is a.", "eval": json.dumps(ways)} for n, ways in asked.items()])
-    code, out, _ = rlsys("data", "prepare", "graph_rl", "--from", root, "--output", made, "--partial")
+        facts[n]["factual"] = {"prompt": f"{n} is a. True or false?", "answer": "true"}
+    write(root / "wikidyk.jsonl", [{"fact": f"{n} is a.", "eval": json.dumps(ways)} for n, ways in facts.items()])
+    code, out, _ = rlsys("data", "prepare", "graph_rl", "--from", root, "--output", folder, "--partial")
     assert code == 0
-    held = {way: {row["fact"] for row in records(made / f"real/wikidyk_{way}.jsonl")} for way in "rf"}
-    rest = {way: records(made / f"real/rest/wikidyk_{way}.jsonl") for way in "rf"}
-    assert [len(held[way]) for way in "rf"] == [1_000, 1_000]
-    evaluated, fact_of = held["r"] | held["f"], {row["question"]: row["fact"] for way in "rf" for row in rest[way]}
+    held_out = {way: {row["fact"] for row in records(folder / f"real/wikidyk_{way}.jsonl")} for way in "rf"}
+    rest = {way: records(folder / f"real/rest/wikidyk_{way}.jsonl") for way in "rf"}
+    assert [len(held_out[way]) for way in "rf"] == [1_000, 1_000]
+    evaluated, fact_of = (
+        held_out["r"] | held_out["f"],
+        {row["question"]: row["fact"] for way in "rf" for row in rest[way]},
+    )
     assert len(evaluated) <= 1_003 and all(row["fact"] not in evaluated for way in "rf" for row in rest[way])
     for size in (300, 1_200, 6_000):
-        shown = [fact_of[row["question"]] for row in records(made / f"real/sft_{size}.jsonl")]
-        assert shown and not evaluated & set(shown)
+        examples = [fact_of[row["question"]] for row in records(folder / f"real/sft_{size}.jsonl")]
+        assert examples and not evaluated & set(examples)
 
 
 def test_a_file_of_ones_own_takes_a_splits_place(downloads: Path, tmp_path: Path, rlsys: Rlsys) -> None:
@@ -393,8 +396,8 @@ def test_several_files_for_one_split_are_refused_and_shards_are_one(
         write(downloads / "gsm8k" / f"train-0000{shard}.jsonl", [{"question": f"{shard}", "answer": "#### 1"}])
     (downloads / "gsm8k_train_a.jsonl").unlink()
     assert rlsys(*ask)[0] == 0
-    made = str(tmp_path / "made" / "train.jsonl")
-    assert len(new_world(CalculatorConfig(data=made, held_out_tasks=1)).tasks("all")) == 1
+    path = str(tmp_path / "made" / "train.jsonl")
+    assert len(new_world(CalculatorConfig(data=path, held_out_tasks=1)).tasks("all")) == 1
 
 
 def test_the_list_says_what_there_is_and_what_is_prepared(downloads: Path, tmp_path: Path, rlsys: Rlsys) -> None:
@@ -413,13 +416,13 @@ def test_the_list_says_what_there_is_and_what_is_prepared(downloads: Path, tmp_p
 @needs_data
 def test_slices_of_public_data_are_made_into_tasks(tmp_path: Path, rlsys: Rlsys) -> None:
     hotpot = DATA / "hotpotqa_distractor_50.jsonl"
-    given = ["--file", f"hotpotqa.dev={hotpot}", "--from", DATA, "--partial"]
-    code, out, _ = rlsys("data", "prepare", "swirl", *given, "--output", tmp_path / "swirl")
+    options = ["--file", f"hotpotqa.dev={hotpot}", "--from", DATA, "--partial"]
+    code, out, _ = rlsys("data", "prepare", "swirl", *options, "--output", tmp_path / "swirl")
     assert code == 0 and "articles/hotpotqa_dev.jsonl: 500 passages" in out
     solved = CalculatorConfig(data=str(tmp_path / "swirl" / "gsm8k_train.jsonl"))
     world = new_world(solved)
     assert len(world.tasks("all")) == 500 and world.demonstration(world.tasks("train")[0], 0).messages
-    code, out, _ = rlsys("data", "prepare", "graph_rl", *given[2:], "--output", tmp_path / "graph_rl")
+    code, out, _ = rlsys("data", "prepare", "graph_rl", *options[2:], "--output", tmp_path / "graph_rl")
     assert code == 0 and "train.jsonl: 1,000 tasks of nlgift_connectivity.train, nlgift_shortest_path.train" in out
     plans = BlocksworldConfig(data=str(tmp_path / "graph_rl" / "real" / "blocksworld_plan.jsonl"))
     assert len(new_world(plans).tasks("all")) == 100

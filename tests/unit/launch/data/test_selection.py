@@ -50,7 +50,7 @@ def test_what_is_held_out_and_what_comes_twice_is_left_out_with_its_reason() -> 
     rows = [{"question": text} for text in ("Who was it?", "who was IT", "When?", "Where?")]
     kept, left = drop_duplicates(rows, same=by_question, twin=by_question, held={"where": "eval/x.jsonl"})
     assert names(kept) == ["Who was it?", "When?"]
-    assert [(each.row["question"], each.why, each.of) for each in left] == [
+    assert [(rejection.row["question"], rejection.why, rejection.of) for rejection in left] == [
         ("who was IT", "repeated", "this file"),
         ("Where?", "in_evaluation", "eval/x.jsonl"),
     ]
@@ -70,7 +70,7 @@ def test_nearly_the_same_words_are_found_by_minhash() -> None:
         kept, left = drop_near_duplicates(
             rows, text=by_question, held=[(words, "eval/x.jsonl")], threshold=0.7, show=show
         )
-    assert [(each.why, each.of) for each in left] == [
+    assert [(rejection.why, rejection.of) for rejection in left] == [
         ("near", "eval/x.jsonl"),
         ("near", "this file"),
         ("near", "this file"),

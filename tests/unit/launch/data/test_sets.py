@@ -67,10 +67,10 @@ def test_the_counts_are_the_papers(source: str, count: int) -> None:
 
 
 def test_every_set_says_where_it_is_and_under_which_licence() -> None:
-    for name, each in SETS.items():
-        assert (name, each.page[:8]) == (each.name, "https://") and each.licence and each.splits
-        assert all(files.names for files in each.splits.values())
-        assert each.style in ("", *STYLES)
+    for name, dataset in SETS.items():
+        assert (name, dataset.page[:8]) == (dataset.name, "https://") and dataset.licence and dataset.splits
+        assert all(files.names for files in dataset.splits.values())
+        assert dataset.style in ("", *STYLES)
 
 
 def test_every_recipe_names_splits_that_exist_and_evaluates_before_it_trains() -> None:
@@ -162,8 +162,8 @@ def test_single_steps_of_a_puzzle_and_of_a_script(tmp_path: Path) -> None:
         single = list(single_steps(name, Path(path)))
         assert {row["parent"] for row in single} == {f"{name}.jsonl:1"}
         if name == "proscript":
-            told = [(row["earlier"], row["later"], row["answers"]) for row in single]
-            assert told == [("get the milk", "pour", ["yes"]), ("get a glass", "pour", ["yes"])]
+            steps = [(row["earlier"], row["later"], row["answers"]) for row in single]
+            assert steps == [("get the milk", "pour", ["yes"]), ("get a glass", "pour", ["yes"])]
         else:
             assert len(single) == len(CROSSWORD["source"]) and all("blank" not in row["question"] for row in single)
             assert all(row["answers"] == ["true"] for row in single)
@@ -204,7 +204,7 @@ def test_what_wikidyk_does_not_ask_is_no_row_and_what_is_broken_is_told(name: st
         with refused('"eval"', where="line 7"):
             rows(name, {"fact": "f", "eval": broken})
     with refused(where="line 7"):
-        rows(name, {"fact": "f", "eval": {each: {"prompt": "p", "answer": ""} for each in ("reliability", "factual")}})
+        rows(name, {"fact": "f", "eval": {way: {"prompt": "p", "answer": ""} for way in ("reliability", "factual")}})
 
 
 @pytest.mark.parametrize(

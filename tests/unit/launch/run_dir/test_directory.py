@@ -34,16 +34,16 @@ def test_damage_is_named_once_a_file_and_the_rest_is_read(tmp_path: Path) -> Non
     with (path / "metrics.jsonl").open("a") as file:
         file.write('nothing\n[1]\n{"step": 2, "stage": "rl", "stage_step": 2, "reward/mean": NaN}\n{"step": 3, "sta')
     (path / "run.json").write_text("{")
-    found = read_directory(path)
-    assert found.rows.step.tolist() == [1, 2] and not len(found.rows.tail(1).known("reward/mean"))
-    metrics, record = found.damage
+    run = read_directory(path)
+    assert run.rows.step.tolist() == [1, 2] and not len(run.rows.tail(1).known("reward/mean"))
+    metrics, record = run.damage
     assert "metrics.jsonl line 2" in metrics and "1 more" in metrics and "run.json" in record
-    assert found.attempts == []
+    assert run.attempts == []
 
 
 def test_an_old_directory_has_no_record_no_events_and_no_time(tmp_path: Path) -> None:
-    found = read_directory(run_directory(tmp_path / "a", [{"step": 1}], summary={"status": "done", "steps": 1}))
-    assert (found.record, found.events, found.evaluations, found.damage, found.state) == ({}, (), (), (), "done")
+    run = read_directory(run_directory(tmp_path / "a", [{"step": 1}], summary={"status": "done", "steps": 1}))
+    assert (run.record, run.events, run.evaluations, run.damage, run.state) == ({}, (), (), (), "done")
 
 
 def test_what_is_no_run_directory_is_refused(tmp_path: Path) -> None:
@@ -68,14 +68,14 @@ def test_evaluations_come_by_step_with_their_results_by_task(tmp_path: Path) -> 
     path = run_directory(tmp_path / "a", evaluations=lines)
     result(path, "rl-before", {"a": 0.0, "b": 1.0})
     (path / "evaluations" / "rl-after.json").write_text("{}")
-    found = read_directory(path)
-    assert [(each.step, each.when, list(each.plays)) for each in found.evaluations] == [
+    run = read_directory(path)
+    assert [(evaluation.step, evaluation.when, list(evaluation.plays)) for evaluation in run.evaluations] == [
         (2, "before", ["greedy"]),
         (4, "after", []),
         (4, "after", []),
     ]
-    assert found.evaluations[0].plays["greedy"].tasks == {"a": 0.0, "b": 1.0}
-    assert len(found.damage) == 2
+    assert run.evaluations[0].plays["greedy"].tasks == {"a": 0.0, "b": 1.0}
+    assert len(run.damage) == 2
 
 
 def test_the_lock_says_that_a_run_goes_on(tmp_path: Path) -> None:
@@ -110,4 +110,4 @@ def test_events_keep_their_order(tmp_path: Path) -> None:
     path = run_directory(tmp_path / "a", events=events)
     with (path / "events.jsonl").open("a") as file:
         file.write(json.dumps({"kind": "end"})[:-3])
-    assert [each["kind"] for each in read_directory(path).events] == ["begin", "restart"]
+    assert [event["kind"] for event in read_directory(path).events] == ["begin", "restart"]

@@ -54,11 +54,11 @@ def test_a_row_of_the_index() -> None:
         metrics={"calls": 1.0},
         seconds={"generate": 1.5, "tool": 0.25},
     )
-    found = index_row(line, PLACE)
-    assert {key: found[key] for key in ("turns", "calls", "first_version", "last_version", "seconds", "correct")} == {
+    row = index_row(line, PLACE)
+    assert {key: row[key] for key in ("turns", "calls", "first_version", "last_version", "seconds", "correct")} == {
         "turns": 2, "calls": 1, "first_version": 1, "last_version": 3, "seconds": 1.75, "correct": True
     }  # fmt: skip
-    assert (found["file"], found["offset"], found["play"], found["failure"]) == ("step-000001.jsonl", 5, None, None)
+    assert (row["file"], row["offset"], row["play"], row["failure"]) == ("step-000001.jsonl", 5, None, None)
 
 
 def test_a_verdict_counts_before_a_part_of_the_reward() -> None:
@@ -69,9 +69,9 @@ def test_a_verdict_counts_before_a_part_of_the_reward() -> None:
 
 def test_a_line_of_any_shape_has_a_row_of_strict_json() -> None:
     odd = {"task": 3, "reward": 1e999, "parts": {"x": float("nan")}, "messages": "x", "weight_versions": [[[]], 3]}
-    found = index_row({**odd, "advantage": 10**400, "failure": {"kind": ["x"]}, "sequence": 1.5}, PLACE)
-    assert json.loads(json.dumps(found, allow_nan=False)) == found
-    assert (found["reward"], found["advantage"], found["parts"], found["sequence"]) == (None, None, {}, None)
+    row = index_row({**odd, "advantage": 10**400, "failure": {"kind": ["x"]}, "sequence": 1.5}, PLACE)
+    assert json.loads(json.dumps(row, allow_nan=False)) == row
+    assert (row["reward"], row["advantage"], row["parts"], row["sequence"]) == (None, None, {}, None)
 
 
 def test_episodes_without_an_index_are_the_same_as_with_one(tmp_path: Path) -> None:
@@ -90,11 +90,11 @@ def test_episodes_without_an_index_are_the_same_as_with_one(tmp_path: Path) -> N
     assert without.has("failure", "timeout").tolist() == [False, False, False, True]
     (path / "trajectories" / "step-000003.jsonl").unlink()
     indexed(path)
-    found = opened(path)
+    episodes = opened(path)
     for name, column in without.columns.items():
         if name not in without.texts:
-            assert np.array_equal(column, found.columns[name], equal_nan=True), name
-    assert [json.loads(line)["sequence"] for _, line in found.lines([1, 0])] == [9, 7]
+            assert np.array_equal(column, episodes.columns[name], equal_nan=True), name
+    assert [json.loads(line)["sequence"] for _, line in episodes.lines([1, 0])] == [9, 7]
 
 
 def test_a_file_that_the_index_does_not_fit_is_read_itself(tmp_path: Path) -> None:
@@ -102,10 +102,10 @@ def test_a_file_that_the_index_does_not_fit_is_read_itself(tmp_path: Path) -> No
     rows = indexed(path)
     jsonl(path / "trajectories" / "index.jsonl", [*rows[1:], {**rows[-1], "file": "../config.yaml"}])
     jsonl(path / "trajectories" / "step-000002.jsonl", [episode(reward=0.25)])  # taken again
-    found = opened(path)
-    assert found.columns["step"].tolist() == [1, 1, 2, 3]
-    assert found.columns["sibling"].tolist() == [0, 1, 0, 0]
-    assert found.columns["reward"].tolist() == [1.0, 1.0, 0.25, 1.0]
+    episodes = opened(path)
+    assert episodes.columns["step"].tolist() == [1, 1, 2, 3]
+    assert episodes.columns["sibling"].tolist() == [0, 1, 0, 0]
+    assert episodes.columns["reward"].tolist() == [1.0, 1.0, 0.25, 1.0]
 
 
 def test_compressed_torn_and_damaged_files(tmp_path: Path) -> None:
@@ -118,12 +118,12 @@ def test_compressed_torn_and_damaged_files(tmp_path: Path) -> None:
         file.write("damaged\n" + json.dumps(episode(sibling=5)) + '\n{"torn')
     (folder / "step-000001.jsonl").unlink()
     (folder / "step-000001.jsonl").symlink_to(path / "config.yaml")
-    found = opened(path)
-    assert found.columns["step"].tolist() == [2, 2, 2, 3, 3]
-    assert [json.loads(line)["sequence"] for _, line in found.lines(range(3))] == [0, 1, 2]
-    assert [json.loads(line)["sibling"] for _, line in found.lines([4])] == [5]
-    assert any("step-000003.jsonl line 2" in line for line in found.damage)
-    assert any("step-000001.jsonl" in line for line in found.damage)
+    episodes = opened(path)
+    assert episodes.columns["step"].tolist() == [2, 2, 2, 3, 3]
+    assert [json.loads(line)["sequence"] for _, line in episodes.lines(range(3))] == [0, 1, 2]
+    assert [json.loads(line)["sibling"] for _, line in episodes.lines([4])] == [5]
+    assert any("step-000003.jsonl line 2" in line for line in episodes.damage)
+    assert any("step-000001.jsonl" in line for line in episodes.damage)
 
 
 ANSWER = {"label": "sums", "reward": {"name": "answer"}}
@@ -145,7 +145,7 @@ def test_a_set_with_a_reward_of_its_own_is_judged_by_that_one_without_an_index(t
             jsonl(path / "trajectories" / f"eval-rl-before-{play}-greedy.jsonl", [line])
         own = episode(task={"task_id": "sums/t:1"}, parts={"correct": 1.0})
         jsonl(path / "trajectories" / "step-000001.jsonl", [own])
-        found = opened(path)
-        by_play = {found.text("play", row): int(found.columns["correct"][row]) for row in range(len(found))}
-        names = [*(f"{each}/greedy" for each in plays), None]
-        assert [{1: True, 0: False, -1: None}[by_play[each]] for each in names] == solved
+        episodes = opened(path)
+        by_play = {episodes.text("play", row): int(episodes.columns["correct"][row]) for row in range(len(episodes))}
+        names = [*(f"{label}/greedy" for label in plays), None]
+        assert [{1: True, 0: False, -1: None}[by_play[label]] for label in names] == solved

@@ -53,5 +53,5 @@ def test_a_line_of_any_length_is_passed_over(tmp_path: Path) -> None:
         lines.write(bytes(LONGEST + 10) + b"\n")
         lines.write(b'{"a": 2}\n')
     damage = DamageLog()
-    assert [each["a"] for each in read_lines(file, damage)] == [1, 2]
+    assert [record["a"] for record in read_lines(file, damage)] == [1, 2]
     assert len(damage.lines()) == 1 and "line 2" in damage.lines()[0]

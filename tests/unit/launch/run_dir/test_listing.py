@@ -32,7 +32,7 @@ def directory(folder: Path, **files: Any) -> Path:
     (folder / "config.yaml").write_text(yaml.safe_dump(CONFIG))
     for name, content in files.items():
         if isinstance(content, list):
-            (folder / f"{name}.jsonl").write_text("".join(f"{json.dumps(each)}\n" for each in content))
+            (folder / f"{name}.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in content))
         else:
             (folder / f"{name}.json").write_text(json.dumps(content))
     return folder
@@ -55,15 +55,15 @@ def test_a_finished_a_killed_and_a_running_one(tmp_path: Path) -> None:
             os.utime(file, (then, then))
     with (going / ".lock").open("wb") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        found = list_runs(tmp_path)
-    assert [(each.path.name, each.state, each.step, each.steps, each.seed) for each in found] == [
+        runs = list_runs(tmp_path)
+    assert [(entry.path.name, entry.state, entry.step, entry.steps, entry.seed) for entry in runs] == [
         ("done", "done", 145, 145, 3),
         ("seed-1", "killed", 40, 145, 3),
         ("going", "running", 40, 145, 3),
     ]
-    result = found[0].result
+    result = runs[0].result
     assert result is not None and (result.name, result.value, result.first) == ("greedy/accuracy", 0.75, 0.5)
-    assert found[1].result is None and found[0].size > 0
+    assert runs[1].result is None and runs[0].size > 0
 
 
 def test_a_change_is_of_the_same_prompts() -> None:
@@ -96,9 +96,9 @@ def test_it_prints_json_and_refuses_what_is_no_folder(tmp_path: Path, capsys: py
     directory(tmp_path / "a", metrics=[ROW], evaluations=[evaluation(40, 0.5)])
     assert run(["runs", str(tmp_path / "a"), "--json"]) == 0
     (line,) = capsys.readouterr().out.splitlines()
-    found = json.loads(line)
-    assert (found["state"], found["step"], found["result"]["value"]) == ("killed", 40, 0.5)
-    assert found["path"] == str(tmp_path / "a")
+    entry = json.loads(line)
+    assert (entry["state"], entry["step"], entry["result"]["value"]) == ("killed", 40, 0.5)
+    assert entry["path"] == str(tmp_path / "a")
     assert run(["runs", str(tmp_path / "none")]) == 2
 
 

@@ -145,11 +145,11 @@ def test_the_spread_of_one_seed_is_unknown() -> None:
 
 def test_pearson_by_hand() -> None:
     # dx = -1.5 -.5 .5 1.5, dy = -1.5 .5 -.5 1.5: 4 / 5
-    found = pearson([1, 2, 3, 4], [1, 3, 2, 4])
-    assert found.r == pytest.approx(0.8) and found.count == 4
+    correlation = pearson([1, 2, 3, 4], [1, 3, 2, 4])
+    assert correlation.r == pytest.approx(0.8) and correlation.count == 4
     reach = 1.959964 / math.sqrt(1)
-    assert found.low == pytest.approx(math.tanh(math.atanh(0.8) - reach))
-    assert found.high == pytest.approx(math.tanh(math.atanh(0.8) + reach))
+    assert correlation.low == pytest.approx(math.tanh(math.atanh(0.8) - reach))
+    assert correlation.high == pytest.approx(math.tanh(math.atanh(0.8) + reach))
 
 
 def test_a_line_correlates_fully_and_a_constant_not_at_all() -> None:
@@ -159,8 +159,8 @@ def test_a_line_correlates_fully_and_a_constant_not_at_all() -> None:
 
 
 def test_three_points_say_nothing_about_the_band() -> None:
-    found = pearson([1, 2, 3], [1, 2, 4])
-    assert (found.low, found.high) == (-1.0, 1.0)
+    correlation = pearson([1, 2, 3], [1, 2, 4])
+    assert (correlation.low, correlation.high) == (-1.0, 1.0)
 
 
 @pytest.mark.parametrize(

@@ -13,12 +13,12 @@ RELATIVE, ABSOLUTE = 1e-5, 1e-6
 
 @pytest.mark.parametrize("case", CASES)
 def test_the_curve_is_the_stored_one(case: str) -> None:
-    stored, found = json.loads((FOLDER / f"{case}.json").read_text()), build(case)
-    assert stored.keys() == found.keys() and stored["algorithm"] == found["algorithm"]
+    stored, ours = json.loads((FOLDER / f"{case}.json").read_text()), build(case)
+    assert stored.keys() == ours.keys() and stored["algorithm"] == ours["algorithm"]
     for key in stored.keys() - {"algorithm"}:
         again = f"{case}.json, {key}: if training was meant to change, run python -m tests.golden.regenerate"
-        assert found[key] == pytest.approx(stored[key], rel=RELATIVE, abs=ABSOLUTE), again
-    assert len(found["even"]) == 30 and found["even"][-1] > found["even"][0] + 0.05  # it learns what it is rewarded for
+        assert ours[key] == pytest.approx(stored[key], rel=RELATIVE, abs=ABSOLUTE), again
+    assert len(ours["even"]) == 30 and ours["even"][-1] > ours["even"][0] + 0.05  # it learns what it is rewarded for
 
 
 def test_every_algorithm_has_a_curve_and_every_curve_a_case() -> None:

@@ -47,9 +47,9 @@ def test_loss_by_hand_clips_high_at_one_point_two_eight() -> None:
     out.loss.backward()
     assert out.loss.item() == pytest.approx(-(1.0 + 1.28 - 0.8) / 3, rel=1e-6)
     assert logp.grad.tolist() == pytest.approx([0, -1 / 3, 0, 0, 0])
-    found = values(out.metrics)
-    assert found["clip/high"] == pytest.approx(1 / 3) and found["clip/low"] == pytest.approx(1 / 3)
-    assert found["entropy/mean"] == 0.5
+    metrics = values(out.metrics)
+    assert metrics["clip/high"] == pytest.approx(1 / 3) and metrics["clip/low"] == pytest.approx(1 / 3)
+    assert metrics["entropy/mean"] == 0.5
 
 
 def test_entropy_is_measured_on_sampled_tokens_only() -> None:
@@ -144,8 +144,8 @@ def test_kl_and_entropy_terms_by_hand() -> None:
     out.loss.backward()
     divergence = (math.exp(-0.5) + 0.5 - 1) + (math.exp(0.5) - 0.5 - 1)
     assert out.loss.item() == pytest.approx((-1.0 + 0.1 * divergence - 0.01 * 6) / 2)
-    found = values(out.metrics)
-    assert found["loss/kl"] == pytest.approx(0.1 * divergence / 2) and found["loss/entropy"] == pytest.approx(-0.03)
+    metrics = values(out.metrics)
+    assert metrics["loss/kl"] == pytest.approx(0.1 * divergence / 2) and metrics["loss/entropy"] == pytest.approx(-0.03)
     # the derivative of k3 is 1 - exp(-d)
     slopes = [0, (-1 + 0.1 * (1 - math.exp(-0.5))) / 2, (-1 + 0.1 * (1 - math.exp(0.5))) / 2, 0.5]
     assert logp.grad.tolist() == pytest.approx(slopes, rel=1e-5)
@@ -190,9 +190,10 @@ def test_without_a_proximal_pass_the_policy_itself_is_the_proximal_one() -> None
     out = GRPO(GRPOConfig(is_correction="tis", is_cap=4.0)).loss(logp, torch.zeros(4), row, denominator=1.0)
     out.loss.backward()
     assert logp.grad.tolist() == pytest.approx([0, -2, -1, 4])
-    found = values(out.metrics)
-    assert found["correction/weight"] == pytest.approx(7 / 3) and found["correction/stopped"] == pytest.approx(1 / 3)
-    assert found["ratio/mean"] == 1.0 and found["kl/behavior"] > 0  # still measured against the behaviour policy
+    metrics = values(out.metrics)
+    assert metrics["correction/weight"] == pytest.approx(7 / 3)
+    assert metrics["correction/stopped"] == pytest.approx(1 / 3)
+    assert metrics["ratio/mean"] == 1.0 and metrics["kl/behavior"] > 0  # still measured against the behaviour policy
 
 
 def test_the_printed_form_of_research_clips_whole_sequences() -> None:

@@ -42,7 +42,7 @@ def groups_of(rewards: Sequence[Sequence[float]], seed: int = 0) -> list[list[Sa
         stream = TokenStream(name="repetition", values=(-0.1,) * (first + second), discount=0.9)
         return made.sample(
             mask,
-            logprobs=[logp for logp, kept in [(-draw.random() * 3, kept) for kept in mask] if kept],
+            logprobs=[logp for logp, flag in [(-draw.random() * 3, flag) for flag in mask] if flag],
             token_ids=[draw.randrange(50) for _ in mask],
             versions=[3] * first + [4] * second,
             reward=reward,
@@ -54,12 +54,12 @@ def groups_of(rewards: Sequence[Sequence[float]], seed: int = 0) -> list[list[Sa
 
 def credited(groups: Sequence[Sequence[Sample]], algorithm: Any) -> list[Sample]:
     """What the driver makes of groups."""
-    kept = []
+    batch = []
     for group in groups:
         credit = algorithm.advantages([sample.reward for sample in group])
         if credit is not None:
-            kept.append([[with_advantage(sample, value)] for sample, value in zip(group, credit, strict=True)])
-    return weigh(kept, algorithm.reduction, length=9)
+            batch.append([[with_advantage(sample, value)] for sample, value in zip(group, credit, strict=True)])
+    return weigh(batch, algorithm.reduction, length=9)
 
 
 def with_advantage(sample: Sample, advantage: float) -> Sample:
@@ -89,7 +89,7 @@ def gradients(
 ) -> tuple[float, list[float]]:
     """Loss of all rows, and its gradient by token id and position, for a policy that drifted from the behaviour's."""
     total = 0.0
-    found: dict[tuple[float, ...], list[float]] = {}
+    slopes: dict[tuple[float, ...], list[float]] = {}
     for row in rows:
         logp = (row.behavior_logprobs + drift * torch.cos(row.token_ids.float()) * row.loss_mask).requires_grad_()
         entropy = torch.ones_like(logp)
@@ -98,8 +98,8 @@ def gradients(
         total += out.loss.item()
         assert all(math.isfinite(value) for value in values(out.metrics).values())
         for *key, slope in torch.stack([row.token_ids, row.position_ids, logp.grad.double()], dim=1).tolist():
-            found.setdefault(tuple(key), []).append(slope)
-    return total, [slope for key in sorted(found) for slope in sorted(found[key])]
+            slopes.setdefault(tuple(key), []).append(slope)
+    return total, [slope for key in sorted(slopes) for slope in sorted(slopes[key])]
 
 
 OPTIONS: list[tuple[str, dict[str, Any]]] = [
@@ -208,7 +208,8 @@ def test_a_row_without_weight_adds_nothing_and_backward_runs_through_it(name: st
     credited_alone = algorithm.credit(rows, moments)
     *credited_rows, empty = algorithm.credit([*rows, empty], moments)
     assert all(
-        torch.equal(one.advantages, other.advantages) for one, other in zip(credited_alone, credited_rows, strict=True)
+        torch.equal(ours.advantages, other.advantages)
+        for ours, other in zip(credited_alone, credited_rows, strict=True)
     )
     logp = torch.zeros(2, requires_grad=True)
     out = algorithm.loss(logp, nothing, empty, denominator=denominator)
@@ -297,7 +298,7 @@ BOUNDS: dict[str, tuple[list[float], list[float]]] = {
 @pytest.mark.parametrize("name", ALGORITHMS)
 def test_every_number_is_taken_up_to_its_bounds_and_no_further(name: str) -> None:
     schema = choose("algorithm", ALGORITHMS, name).schema
-    numbers = [each.name for each in fields(schema) if "int" in str(each.type) or "float" in str(each.type)]
+    numbers = [field.name for field in fields(schema) if "int" in str(field.type) or "float" in str(field.type)]
     assert set(numbers) <= set(BOUNDS)
     for key in numbers:
         right, wrong = BOUNDS[key]
@@ -314,16 +315,16 @@ def test_an_algorithm_says_whether_its_credit_depends_on_token_rewards(name: str
     groups = groups_of([[1.0, 0.0]])
     without = [
         [
-            replace(each, streams=(replace(each.streams[0], values=(0.0, *each.streams[0].values[1:])),))
-            for each in group
+            replace(sample, streams=(replace(sample.streams[0], values=(0.0, *sample.streams[0].values[1:])),))
+            for sample in group
         ]
         for group in groups
     ]
-    found = [
-        torch.cat([row.advantages for row in rows_of(credited(each, algorithm), algorithm)[0]])
-        for each in (groups, without)
+    advantages = [
+        torch.cat([row.advantages for row in rows_of(credited(variant, algorithm), algorithm)[0]])
+        for variant in (groups, without)
     ]
-    assert torch.equal(*found) != algorithm.reads_streams
+    assert torch.equal(*advantages) != algorithm.reads_streams
 
 
 def test_the_name_is_the_first_key_of_every_algorithm() -> None:

@@ -27,8 +27,8 @@ def row(behavior: list[float] = POLICY) -> MicroBatch:
 
 
 def credited(given: MicroBatch, **options: Any) -> MicroBatch:
-    (found,) = make_algorithm(OPDConfig(**options)).credit([given], moments)
-    return found
+    (batch,) = make_algorithm(OPDConfig(**options)).credit([given], moments)
+    return batch
 
 
 def test_the_advantage_is_what_the_teacher_finds_more_likely() -> None:
@@ -39,14 +39,14 @@ def test_the_advantage_is_what_the_teacher_finds_more_likely() -> None:
 
 
 def test_on_policy_its_gradient_is_that_of_the_squared_log_ratio() -> None:
-    given, algorithm = credited(row(), advantage_clip=None), make_algorithm(OPDConfig(advantage_clip=None))
-    ours = given.behavior_logprobs.clone().requires_grad_()
-    algorithm.loss(ours, torch.zeros_like(ours), given, denominator=3.0).loss.backward()
-    theirs = given.behavior_logprobs.clone().requires_grad_()
-    reference = given.reference_logprobs
+    batch, algorithm = credited(row(), advantage_clip=None), make_algorithm(OPDConfig(advantage_clip=None))
+    ours = batch.behavior_logprobs.clone().requires_grad_()
+    algorithm.loss(ours, torch.zeros_like(ours), batch, denominator=3.0).loss.backward()
+    theirs = batch.behavior_logprobs.clone().requires_grad_()
+    reference = batch.reference_logprobs
     assert reference is not None
-    keep = given.loss_mask.bool()
-    kl_loss(theirs, reference, keep, kind="k2", coef=1.0, denominator=3.0, weights=given.weights).loss.backward()
+    keep = batch.loss_mask.bool()
+    kl_loss(theirs, reference, keep, kind="k2", coef=1.0, denominator=3.0, weights=batch.weights).loss.backward()
     torch.testing.assert_close(ours.grad, theirs.grad)
     assert ours.grad is not None and ours.grad.tolist() == pytest.approx([0, 0, -0.5 / 3, 0.25 / 3, 0, 19.5 / 3])
 
@@ -60,15 +60,15 @@ def test_of_samples_that_are_older_its_gradient_is_that_of_the_reverse_kl(versio
     behavior = (logits - steps.sum(0)).log_softmax(-1)
     algorithm = make_algorithm(OPDConfig(advantage_clip=None, is_correction="decoupled"))
     (built,) = made.make_batch([made.sample((0, *[1] * size), logprobs=behavior.tolist(), reward=1.0)], 100, 0).rows
-    given = replace(
+    batch = replace(
         built,
         reference_logprobs=torch.cat([torch.zeros(1), teacher]),
         weights=torch.cat([torch.zeros(1), behavior.exp()]),
     )
-    (given,) = algorithm.credit([given], moments)
+    (batch,) = algorithm.credit([batch], moments)
     ours = logits.clone().requires_grad_()
     logp_T = torch.cat([torch.zeros(1), ours.log_softmax(-1)])
-    algorithm.loss(logp_T, torch.zeros_like(logp_T), given, denominator=1.0).loss.backward()
+    algorithm.loss(logp_T, torch.zeros_like(logp_T), batch, denominator=1.0).loss.backward()
     exact = logits.clone().requires_grad_()
     policy = exact.log_softmax(-1)
     (policy.exp() * (policy - teacher)).sum().backward()
@@ -79,5 +79,5 @@ def test_every_group_is_trained_whatever_its_rewards_are() -> None:
     algorithm = make_algorithm(OPDConfig())
     assert algorithm.advantages([1.0, 1.0]) == [0.0, 0.0] and not can_lack_signal(algorithm, 4)
     assert not never_has_signal(algorithm, 1) and REFERENCE in algorithm.needs
-    found = algorithm.advantages([0.5, math.nan])
-    assert found is not None and found[0] == 0 and math.isnan(found[1])
+    advantages = algorithm.advantages([0.5, math.nan])
+    assert advantages is not None and advantages[0] == 0 and math.isnan(advantages[1])

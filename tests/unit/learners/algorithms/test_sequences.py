@@ -27,7 +27,7 @@ def sample(count: int, advantage: float = 0.0) -> Sample:
 
 def one_row(samples: list[Sample], reduction: Reduction, samples_per_unit: int = 1) -> tuple[MicroBatch, float]:
     """All samples are one group, a trajectory each."""
-    batch = make_batch(weigh([[[one] for one in samples]], reduction), 1000, 3, samples_per_unit=samples_per_unit)
+    batch = make_batch(weigh([[[part] for part in samples]], reduction), 1000, 3, samples_per_unit=samples_per_unit)
     (row,) = batch.rows
     return row, batch.denominators[0]
 
@@ -78,8 +78,8 @@ def test_gspo_clips_whole_sequences_each_of_which_counts_the_same() -> None:
     ],
 )
 def test_the_baselines_of_swirl(baseline, rewards: list[float], expected: list[float] | None) -> None:
-    found = SWiRL(SWiRLConfig(baseline=baseline)).advantages(rewards)
-    assert found == (expected if expected is None else pytest.approx(expected))
+    advantages = SWiRL(SWiRLConfig(baseline=baseline)).advantages(rewards)
+    assert advantages == (expected if expected is None else pytest.approx(expected))
 
 
 def test_swirl_trains_the_last_action_and_its_states_are_context() -> None:
@@ -112,10 +112,10 @@ def test_dpo_without_a_margin_is_log_two_and_by_hand_over_two_pairs() -> None:
     change = torch.tensor([NAN, 1, 1, NAN, -1, NAN, 1, -2, 1, NAN, 1, 1])
     out = algorithm.loss(reference + change, torch.zeros(12), row, denominator=denominator)
     assert out.loss.item() == pytest.approx((math.log(1 + math.exp(-1.5)) + math.log(1 + math.exp(1.0))) / 2)
-    found = values(out.metrics)
-    assert found["dpo/accuracy"] == 0.5
+    metrics = values(out.metrics)
+    assert metrics["dpo/accuracy"] == 0.5
     # both may fall while the margin grows: chosen 0.5 * (2 + 0) and rejected 0.5 * (-1 + 2), over two pairs
-    assert (found["dpo/chosen_reward"], found["dpo/rejected_reward"], found["dpo/margin"]) == (0.5, 0.25, 0.25)
+    assert (metrics["dpo/chosen_reward"], metrics["dpo/rejected_reward"], metrics["dpo/margin"]) == (0.5, 0.25, 0.25)
 
 
 def test_dpo_measures_the_same_however_pairs_are_packed() -> None:

@@ -46,8 +46,8 @@ def test_ppo_discounts_each_stream_by_its_own_factor() -> None:
 
 
 def test_samples_of_a_row_are_episodes_of_their_own() -> None:
-    both = valued(make_row([sample(2.0), sample(1.0)]), 0.0)
-    (credited,) = ppo(discount=0.5).credit([both], moments)
+    row = valued(make_row([sample(2.0), sample(1.0)]), 0.0)
+    (credited,) = ppo(discount=0.5).credit([row], moments)
     assert sampled(credited, "returns") == pytest.approx([0.25, 0.5, 1.0, 2.0, 0.125, 0.25, 0.5, 1.0])
 
 

@@ -128,10 +128,10 @@ FREE = {"seed", "eval.seed", "curriculum.pass_at", "generate.min_reward"}  # any
 
 def sections(schema: type, prefix: str = "") -> Iterator[tuple[str, type]]:
     yield prefix, schema
-    for each in fields(schema):
-        value = getattr(schema(), each.name)
+    for field in fields(schema):
+        value = getattr(schema(), field.name)
         if is_dataclass(value):
-            yield from sections(type(value), f"{prefix}{each.name}.")
+            yield from sections(type(value), f"{prefix}{field.name}.")
 
 
 SECTIONS = dict(sections(RecipeConfig))
@@ -183,11 +183,11 @@ def test_shares_of_levels_are_weights_of_which_some_may_be_none() -> None:
             CurriculumConfig(name="mixed", weights=weights)
 
 
-NUMBERS = [each for each in recipe_keys() if each.kind.removesuffix(" or null") in ("a number", "a whole number")]
+NUMBERS = [key for key in recipe_keys() if key.kind.removesuffix(" or null") in ("a number", "a whole number")]
 
 
 def test_every_number_of_a_recipe_has_bounds_here() -> None:
-    named = {each.name for each in NUMBERS if not each.name.startswith(("eval.sets.", "envs."))}
+    named = {key.name for key in NUMBERS if not key.name.startswith(("eval.sets.", "envs."))}
     assert named == {*OUTSIDE, *FREE}
 
 
@@ -220,7 +220,7 @@ def test_what_a_window_says_may_be_said_again_and_not_otherwise() -> None:
             compose("quickstart", [*window, *agreeing, other])
 
 
-@pytest.mark.parametrize("key", [each.name for each in NUMBERS if ".NAME." not in each.name])
+@pytest.mark.parametrize("key", [key.name for key in NUMBERS if ".NAME." not in key.name])
 def test_no_key_takes_an_infinity_a_nan_or_more_digits_than_a_machine_counts(key: str) -> None:
     for value in (".inf", "100000000000000000000"):
         with pytest.raises(BadInput) as error:

@@ -38,12 +38,12 @@ class Cave(Maze):
 def test_equal_configs_have_one_key_and_others_have_others() -> None:
     assert config_key(Maze()) == config_key(Maze(server=Server()))
     different = [Maze(), Maze(seed=1), Maze(server=Server(url="http://b")), Cave(), Maze, {"name": "maze"}]
-    assert len({config_key(each) for each in different}) == len(different)
+    assert len({config_key(config) for config in different}) == len(different)
 
 
 def test_addresses_are_no_part_of_what_files_are_found_by() -> None:
-    there = identity_of("env", Maze(server=Server(url="http://b")))
-    assert there == {"env.name": "maze", "env.seed": 0, "env.server": {"model": "m"}} == identity_of("env", Maze())
+    identity = identity_of("env", Maze(server=Server(url="http://b")))
+    assert identity == {"env.name": "maze", "env.seed": 0, "env.server": {"model": "m"}} == identity_of("env", Maze())
 
 
 def test_in_a_list_the_names_of_tokens_are_none_and_what_results_were_published_with_stays() -> None:

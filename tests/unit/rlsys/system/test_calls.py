@@ -177,7 +177,7 @@ SETS = {  # the field of an options record, and the key that it is made from
 def list_waits() -> Iterator[tuple[str, str, str]]:
     """Every call with a deadline in the sources: (where, what sets its seconds, the key that it names)."""
     waits = {"call": 2, "await_start": 3, "self._wait": 2, "self.call_all": 2}  # and which argument is its seconds
-    for path in sorted(each for package in PACKAGES for each in (ROOT / package).rglob("*.py")):
+    for path in sorted(file for package in PACKAGES for file in (ROOT / package).rglob("*.py")):
         text = path.read_text()
         if "system.calls import" not in text and "await_start" not in text:
             continue
@@ -205,13 +205,13 @@ def list_waits() -> Iterator[tuple[str, str, str]]:
 
 def test_every_wait_for_an_actor_names_the_key_that_sets_it() -> None:
     known = {key.name for key in recipe_keys()} | {FIXED, "--seconds"}
-    found = list(list_waits())
-    assert len(found) > 20
-    for where, seconds, key in found:
-        assert all(each in known for each in key.split(" + ")), where
+    waits = list(list_waits())
+    assert len(waits) > 20
+    for where, seconds, key in waits:
+        assert all(part in known for part in key.split(" + ")), where
         sets = [keys for field, keys in SETS.items() if re.search(rf"\b{field}\b", seconds)]
         assert bool(sets) == (key != FIXED), f"{where}: {seconds}, {key}"
-        assert all(any(each in key for each in keys) for keys in sets), f"{where}: {seconds}, {key}"
+        assert all(any(name in key for name in keys) for keys in sets), f"{where}: {seconds}, {key}"
 
 
 async def after_a_block(timeout_s: float, answer_s: float, block_s: float) -> str:

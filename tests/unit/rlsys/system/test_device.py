@@ -41,7 +41,7 @@ def test_a_cpu_is_what_it_was_and_a_gpu_is_not_starved() -> None:
 
 def test_what_no_key_says_is_of_the_device() -> None:
     cpu, gpu = DEVICES["cpu"], DEVICES["cuda"]
-    assert [(each.torch_device, each.dtype, each.dist_backend) for each in (cpu, gpu)] == [
+    assert [(device.torch_device, device.dtype, device.dist_backend) for device in (cpu, gpu)] == [
         ("cpu", "float32", "gloo"),
         ("cuda", "bfloat16", "nccl"),
     ]
@@ -56,12 +56,12 @@ def test_the_line_of_what_a_device_fills_in_names_what_the_recipe_leaves() -> No
     assert describe_filled_keys(resolve(RecipeConfig(), DEVICES["cpu"]), DEVICES["cuda"]).startswith(
         "cuda: every key is given"
     )
-    said = describe_filled_keys(RecipeConfig(learner=LearnerConfig(tokens_per_row=99)), DEVICES["cuda"])
-    assert "engine.enforce_eager=false" in said and "tokens_per_row" not in said
+    text = describe_filled_keys(RecipeConfig(learner=LearnerConfig(tokens_per_row=99)), DEVICES["cuda"])
+    assert "engine.enforce_eager=false" in text and "tokens_per_row" not in text
 
 
 def test_what_is_given_stays() -> None:
-    given = RecipeConfig(
+    recipe = RecipeConfig(
         model=ModelConfig(gradient_checkpointing=False),
         engine=EngineConfig(enforce_eager=True),
         rollout=RolloutConfig(threads=3, in_flight=5),
@@ -69,7 +69,7 @@ def test_what_is_given_stays() -> None:
         loop=LoopConfig(running_kv="recompute"),
         cluster=ClusterConfig(object_store_mb=80),
     )
-    assert resolve(given, DEVICES["cuda"]) == given
+    assert resolve(recipe, DEVICES["cuda"]) == recipe
     assert resolve(resolve(RecipeConfig(), DEVICES["cpu"]), DEVICES["cuda"]) == resolve(RecipeConfig(), DEVICES["cpu"])
 
 

@@ -33,10 +33,10 @@ def test_a_lock_makes_its_folder_keeps_what_is_there_and_is_nobody_elses(
     folder = tmp_path / f"{memory.PREFIX}run"
     lock = memory.lock(folder)
     (folder / "v000001").mkdir()
-    held = os.listdir("/proc/self/fd")
+    descriptors = os.listdir("/proc/self/fd")
     with pytest.raises(TimeoutError, match="another process has held its lock"):
         memory.lock(folder)
-    assert os.listdir("/proc/self/fd") == held  # who waits for long would run out of descriptors
+    assert os.listdir("/proc/self/fd") == descriptors  # who waits for long would run out of descriptors
     os.close(lock)
     os.close(memory.lock(folder))
     assert (folder / "v000001").is_dir()
@@ -63,7 +63,7 @@ def test_a_folder_that_was_removed_and_made_anew_under_a_lock_is_not_that_lock(
 
 def test_room_says_what_is_missing_and_which_key_helps(tmp_path: Path) -> None:
     assert memory.describe_no_room(tmp_path, 1) == ""
-    said = memory.describe_no_room(tmp_path, 10**18)
-    assert said.startswith(f"{tmp_path} has ") and "1000000000.0 GB" in said and "cluster.weights_dir" in said
-    said = memory.describe_no_room(tmp_path / "missing", 1)
-    assert "cannot lie there" in said and "cluster.weights_dir" in said
+    text = memory.describe_no_room(tmp_path, 10**18)
+    assert text.startswith(f"{tmp_path} has ") and "1000000000.0 GB" in text and "cluster.weights_dir" in text
+    text = memory.describe_no_room(tmp_path / "missing", 1)
+    assert "cannot lie there" in text and "cluster.weights_dir" in text

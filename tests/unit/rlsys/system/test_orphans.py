@@ -128,7 +128,7 @@ def test_a_child_asks_the_kernel_for_its_end_and_ends_itself_where_that_comes_to
             return self.refuses
 
     monkeypatch.setattr(ctypes, "CDLL", Kernel)
-    monkeypatch.setattr(os, "kill", lambda *asked: done.append(asked))
+    monkeypatch.setattr(os, "kill", lambda *args: done.append(args))
     orphans.die_with(os.getppid() if parent == "lives" else -1)
     assert done == [(1, signal.SIGKILL)] + [(os.getpid(), signal.SIGKILL)] * (parent != "lives")
     Kernel.refuses = -1

@@ -126,10 +126,10 @@ def test_a_restart_waits_for_its_place_and_without_one_nothing_is_counted() -> N
 
 
 def test_at_the_end_what_starts_is_killed_what_serves_is_asked_before_and_nothing_begins() -> None:
-    asked: list[int] = []
+    handles: list[int] = []
 
     async def ask(handle: int) -> None:
-        asked.append(handle)
+        handles.append(handle)
         raise RunFailed("no answer")
 
     async def scenario() -> None:
@@ -138,14 +138,14 @@ def test_at_the_end_what_starts_is_killed_what_serves_is_asked_before_and_nothin
         waiting = asyncio.create_task(process.life.ensure())
         await process.starting.wait()
         await process.life.stop(ask)
-        assert process.killed == [0] and not asked
+        assert process.killed == [0] and not handles
         await asyncio.gather(waiting, return_exceptions=True)
         with pytest.raises(GaveUp, match="w is stopped"):
             await process.life.ensure()
         other = Process()
         await other.life.ensure()
         await other.life.stop(ask)
-        assert (asked, other.killed) == ([0], [0]) and not other.life.declare_dead(0, "it was stopped")
+        assert (handles, other.killed) == ([0], [0]) and not other.life.declare_dead(0, "it was stopped")
 
     run(scenario)
 

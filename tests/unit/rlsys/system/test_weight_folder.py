@@ -98,10 +98,12 @@ def test_every_node_has_a_folder_of_its_own(tmp_path: Path) -> None:
     """Also where two of them see the same disk."""
     opened = WeightFolder.open("owner", str(tmp_path))
     assert opened.folder == tmp_path / "rlsys-versions-owner"
-    one, two = opened.on_node("a" * 56), opened.on_node("b" * 56)
-    published = send(one, 4, torch.ones(2))
-    assert two.here(published).places == (f"{tmp_path}/rlsys-versions-owner-{'b' * 12}/v000004/bucket-000.safetensors",)
-    assert one.here(published) == published
+    first, second = opened.on_node("a" * 56), opened.on_node("b" * 56)
+    published = send(first, 4, torch.ones(2))
+    assert second.here(published).places == (
+        f"{tmp_path}/rlsys-versions-owner-{'b' * 12}/v000004/bucket-000.safetensors",
+    )
+    assert first.here(published) == published
 
 
 def test_a_models_weights_go_from_the_learners_export_to_the_engines_loader(tmp_path: Path) -> None:
@@ -110,8 +112,8 @@ def test_a_models_weights_go_from_the_learners_export_to_the_engines_loader(tmp_
         num_key_value_heads=1, head_dim=16, tie_word_embeddings=True,
     )  # fmt: skip
     model, folder = Qwen3ForCausalLM(config), WeightFolder(tmp_path)
-    each = {"num_ranks": NUM_RANKS, "bucket_bytes": 10_000}
-    published = join_manifests([export_version(model, folder, 1, rank=rank, **each) for rank in range(NUM_RANKS)])
+    options = {"num_ranks": NUM_RANKS, "bucket_bytes": 10_000}
+    published = join_manifests([export_version(model, folder, 1, rank=rank, **options) for rank in range(NUM_RANKS)])
     received = dict(ReloadExtension().rl_tensors(asdict(published)))
     expected = model.state_dict()
     assert len(published.places) > NUM_RANKS and published.tensors == len(expected) == len(received)

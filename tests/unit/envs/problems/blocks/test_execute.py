@@ -35,16 +35,16 @@ def state(words: str) -> State:
 
 
 def test_each_action_changes_what_it_must() -> None:
-    held = apply(TOWER, LIFT)
-    assert held == state(
+    world = apply(TOWER, LIFT)
+    assert world == state(
         "the red block is clear, the white block is clear, the hand is currently holding green block, "
         "the red block is on the table and the white block is on the table"
     )
-    assert apply(held, Action(Verb.PUT_DOWN, "green")) == state(
+    assert apply(world, Action(Verb.PUT_DOWN, "green")) == state(
         "the red block is clear, the white block is clear, the green block is clear, the hand is empty, "
         "the red block is on the table, the white block is on the table and the green block is on the table"
     )
-    assert apply(held, Action(Verb.STACK, "green", "red")) == TOWER
+    assert apply(world, Action(Verb.STACK, "green", "red")) == TOWER
     assert apply(TOWER, Action(Verb.PICK_UP, "white")) == state(
         "the green block is clear, the hand is currently holding white block, the green block is on top of the red "
         "block and the red block is on the table"
@@ -77,8 +77,8 @@ def test_unmet_needs_are_named_in_planbench_order(action: Action, unmet: tuple[F
 
 
 def test_a_held_block_cannot_be_stacked_on_itself() -> None:
-    held = apply(TOWER, LIFT)
-    assert execute(held, [Action(Verb.STACK, "green", "green")]).unmet == (Fact(Kind.CLEAR, "green"),)
+    world = apply(TOWER, LIFT)
+    assert execute(world, [Action(Verb.STACK, "green", "green")]).unmet == (Fact(Kind.CLEAR, "green"),)
 
 
 def test_no_action_can_be_done_twice_in_a_row() -> None:
@@ -121,8 +121,8 @@ def test_a_state_that_cannot_be_is_found_out(words: str) -> None:
 
 
 def test_a_block_that_is_held_and_clear_is_named_with_both() -> None:
-    held = state("the hand is currently holding red block, the red block is clear")
-    assert contradiction(held) == (Fact(Kind.HOLDING, "red"), Fact(Kind.CLEAR, "red"))
+    world = state("the hand is currently holding red block, the red block is clear")
+    assert contradiction(world) == (Fact(Kind.HOLDING, "red"), Fact(Kind.CLEAR, "red"))
 
 
 def test_real_states_have_no_contradiction() -> None:

@@ -34,11 +34,11 @@ def distance(start: State, goal: tuple[Fact, ...]) -> int:
 
 
 def test_instances_are_different_and_the_same_every_time() -> None:
-    found = generate(200, 0, min_blocks=3, max_blocks=4, held_out=False)
-    assert len({instance.question for instance in found}) == 200
-    assert found == generate(300, 0, min_blocks=3, max_blocks=4, held_out=False)[:200]
-    assert found != generate(200, 1, min_blocks=3, max_blocks=4, held_out=False)
-    assert {len(instance.blocks) for instance in found} == {3, 4}
+    instances = generate(200, 0, min_blocks=3, max_blocks=4, held_out=False)
+    assert len({instance.question for instance in instances}) == 200
+    assert instances == generate(300, 0, min_blocks=3, max_blocks=4, held_out=False)[:200]
+    assert instances != generate(200, 1, min_blocks=3, max_blocks=4, held_out=False)
+    assert {len(instance.blocks) for instance in instances} == {3, 4}
 
 
 def test_the_split_is_by_the_instance() -> None:

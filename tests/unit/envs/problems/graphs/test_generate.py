@@ -51,7 +51,7 @@ def test_a_seed_gives_the_same_problems_and_a_larger_count_extends_them() -> Non
 
 def test_no_question_comes_twice_and_the_sides_share_no_graph() -> None:
     train, held_out = (generate(300, 0, **TINY, held_out=side) for side in (False, True))
-    questions = {(each.kind, each.digest, frozenset((each.source, each.target))) for each in train}
+    questions = {(problem.kind, problem.digest, frozenset((problem.source, problem.target))) for problem in train}
     assert len(questions) == 300
     assert not {problem.digest for problem in train} & {problem.digest for problem in held_out}
 

@@ -95,8 +95,8 @@ def test_an_isolated_node_is_a_node_that_nothing_reaches() -> None:
 
 
 def test_a_search_looks_rows_up_as_they_stand_in_the_question() -> None:
-    found = solve(RING, "incident", random.Random(0)).think
-    rows = found.split(" Is 11 there? ")
+    thought = solve(RING, "incident", random.Random(0)).think
+    rows = thought.split(" Is 11 there? ")
     assert rows[-1] == "Yes." and all(row.removeprefix("No. ") in wording(RING) for row in rows[:-1])
     ends = solve(ROADS, "incident", random.Random(0)).think
     assert [row for row in wording(ROADS).split("\n") if row in ends] == [
@@ -106,12 +106,12 @@ def test_a_search_looks_rows_up_as_they_stand_in_the_question() -> None:
 
 def test_targets_are_nlgifts_sentences() -> None:
     assert edge_steps(RING, "incident") == "0 is connected to 2. 2 is connected to 10. 10 is connected to 11."
-    shown = solve(ROADS, "incident", random.Random(0))
-    lines = shown.steps.split("\n")
+    solution = solve(ROADS, "incident", random.Random(0))
+    lines = solution.steps.split("\n")
     assert lines[0] == "Some possible paths from node 0 to node 2 are:"
     assert "0 -> 3 -> 2 with a total weight of 3 + 1 = 4." in lines
     assert "0 -> 4 -> 2 with a total weight of 4 + 2 = 6." in lines
-    assert shown.answer == "The shortest path is 0->3->2. The length of shortest path is 4."
+    assert solution.answer == "The shortest path is 0->3->2. The length of shortest path is 4."
 
 
 @st.composite
@@ -220,10 +220,10 @@ def test_a_bad_line_names_itself(record: dict[str, Any], complaint: str, tmp_pat
 
 
 def told(problem: Problem, rng: random.Random) -> str:
-    shown = solve(problem, "incident", rng)
+    solution = solve(problem, "incident", rng)
     if problem.kind is Kind.CONNECTIVITY:
-        return f"{shown.steps} {shown.answer}".lstrip()
-    return f"{shown.steps}\nThe answer is {truth(problem)}."
+        return f"{solution.steps} {solution.answer}".lstrip()
+    return f"{solution.steps}\nThe answer is {truth(problem)}."
 
 
 @needs_data

@@ -73,7 +73,7 @@ def test_a_lack_of_memory_is_no_difference(monkeypatch: pytest.MonkeyPatch) -> N
     with pytest.raises(MemoryError):
         is_same_statement("x", "y")
     monkeypatch.undo()
-    monkeypatch.setattr(algebra, "normalize_latex", lambda *given, **named: full(""))
+    monkeypatch.setattr(algebra, "normalize_latex", lambda *args, **named: full(""))
     with pytest.raises(MemoryError):
         is_same_statement("x + 17", "y + 17")
 

@@ -10,13 +10,13 @@ YEAR = "January February March April May June July August September October Nove
 
 def spelled(number: int) -> str:
     """105 is 一百零五, 12 is 十二."""
-    found, gap = "", False
+    numeral, gap = "", False
     for size, place in ((1000, "千"), (100, "百"), (10, "十"), (1, "")):
         digit, number = divmod(number, size)
         if digit:
-            found += "零" * (gap and bool(found)) + DIGITS[digit] + place
+            numeral += "零" * (gap and bool(numeral)) + DIGITS[digit] + place
         gap = not digit
-    return found.removeprefix("一") if found.startswith("一十") else found
+    return numeral.removeprefix("一") if numeral.startswith("一十") else numeral
 
 
 def test_numerals_before_what_is_counted_are_digits() -> None:

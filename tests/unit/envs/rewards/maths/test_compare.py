@@ -293,11 +293,13 @@ def test_the_longest_answers_are_decided_without_backtracking(unit: str) -> None
 
 
 def test_what_is_told_at_once_is_seldom_wrong_and_no_less_than_before() -> None:
-    told = [
+    verdicts = [
         (pair, verdict)
         for pair in (*pairs(), *pairs(HELD_OUT), *pairs(FRESH), *pairs(NEWEST))
         if (verdict := decide(pair.given, (pair.gold,))) is not None
     ]
-    wrong = [pair for pair, verdict in told if verdict is not pair.equal]
-    assert len(told) >= 2548 and not [pair for pair in wrong if not pair.equal and pair.given != "ten percent"], wrong
+    wrong = [pair for pair, verdict in verdicts if verdict is not pair.equal]
+    assert len(verdicts) >= 2548 and not [pair for pair in wrong if not pair.equal and pair.given != "ten percent"], (
+        wrong
+    )
     assert len(wrong) <= 17, wrong

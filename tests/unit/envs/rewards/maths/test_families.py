@@ -163,8 +163,8 @@ SAME = {
 DIFFERENT = {
     "chinese": [
         *(
-            (given, "5")
-            for given in [
+            (answer, "5")
+            for answer in [
                 "至少5",
                 "最多5",
                 "最少为5",
@@ -230,10 +230,10 @@ DIFFERENT = {
     ],
     "words": [
         *(
-            (f"5 {what}", "5")
-            for what in ["sevenths", "ninths", "twelfths", "millionths", "opposites", "reciprocals", "inverses"]
+            (f"5 {noun}", "5")
+            for noun in ["sevenths", "ninths", "twelfths", "millionths", "opposites", "reciprocals", "inverses"]
         ),
-        *((f"5 {what}", "5") for what in ("multiples", "powers")),
+        *((f"5 {noun}", "5") for noun in ("multiples", "powers")),
         ("twenty-three", "32"),
         ("two or three", "2"),
         ("one less than two", "2"),

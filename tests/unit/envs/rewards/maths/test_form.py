@@ -158,9 +158,9 @@ def test_what_only_looks_like_a_neutral_part_is_none(given: str, gold: str, show
 
 def test_terms_in_another_order_are_a_copy_and_a_key_in_another_order_is_right() -> None:
     question = r"Factor \(x^2 - 5x + 6\)."
-    for given in ("6-5x+x^2", "-5x+x^2+6", "x^2+(-5x)+6", "x^2 - 5x + 6 + 0"):
-        assert decide(given, ["(x-2)(x-3)"], question) is False
-        assert decide(given, ["x^2-5x+6"], question) is not False
+    for answer in ("6-5x+x^2", "-5x+x^2+6", "x^2+(-5x)+6", "x^2 - 5x + 6 + 0"):
+        assert decide(answer, ["(x-2)(x-3)"], question) is False
+        assert decide(answer, ["x^2-5x+6"], question) is not False
     assert decide("(x-3)(x-2)", ["(x-2)(x-3)"], question) is None
 
 

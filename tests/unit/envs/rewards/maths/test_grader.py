@@ -29,13 +29,13 @@ class Scripted(Grader):
 
 @pytest.fixture(autouse=True)
 def _never_at_once(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setattr(module, "decide", lambda given, golds: None)
+    monkeypatch.setattr(module, "decide", lambda answer, golds: None)
     yield
 
 
 def test_a_verdict_is_asked_for_once() -> None:
     with Scripted(right=True, wrong=False) as grader:
-        assert [grader.grade_blocking(given, "gold") for given in ("right", "wrong", "right")] == [True, False, True]
+        assert [grader.grade_blocking(answer, "gold") for answer in ("right", "wrong", "right")] == [True, False, True]
         assert asyncio.run(grader.grade("wrong", "gold")) is False
         assert grader.heard == [("right", "gold"), ("wrong", "gold")]
         assert grader.stats().calls == 2 and not any(grader.stats().errors.values())
@@ -115,7 +115,7 @@ def script(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 def test_a_worker_serves_until_it_dies_and_another_one_after_it() -> None:
     with Grader(workers=1, deadline_s=20.0, memory_mb=60) as grader:
         assert grader.processes() == []  # it starts with the first question
-        assert [grader.grade_blocking(given, "gold") for given in ("gold", "other")] == [True, False]
+        assert [grader.grade_blocking(answer, "gold") for answer in ("gold", "other")] == [True, False]
         (first,) = grader.processes()
         with pytest.raises(GraderFailed, match=r"exit code 3.*'die'.*'gold'"):
             grader.grade_blocking("die", "gold")

@@ -65,9 +65,9 @@ def test_a_number_has_two_hundred_characters_at_most() -> None:
 def test_a_percent_sign_and_a_unit(given: str, gold: str, same: bool) -> None:
     def read(text: str) -> Quantity:
         body, _, unit = text.partition(" ")
-        found = quantity(body)
-        assert found is not None
-        return Quantity(found.value, found.decimals, unit or found.unit)
+        number = quantity(body)
+        assert number is not None
+        return Quantity(number.value, number.decimals, unit or number.unit)
 
     assert same_quantity(read(given), read(gold)) is same
 
@@ -91,9 +91,9 @@ def test_a_percent_sign_and_a_unit(given: str, gold: str, same: bool) -> None:
     ],
 )
 def test_a_decimal_that_ends_nowhere_may_be_rounded(decimal: str, exact: str, same: bool) -> None:
-    one, other = quantity(decimal), quantity(exact)
-    assert one is not None and other is not None
-    assert same_quantity(one, other) is same_quantity(other, one) is same
+    rounded, precise = quantity(decimal), quantity(exact)
+    assert rounded is not None and precise is not None
+    assert same_quantity(rounded, precise) is same_quantity(precise, rounded) is same
 
 
 @pytest.mark.parametrize(

@@ -47,8 +47,8 @@ def test_spans_are_merged_where_they_touch() -> None:
 
 def test_a_relation_says_what_it_takes_to_compare_it() -> None:
     kinds = {r"a \approx b": r"\approx", r"a = b \approx c": r"\approx", "a = b": "=", "a < b": "<", "a = b < c": "<"}
-    found = {text: relation(text) for text in kinds}
-    assert {text: each.kind for text, each in found.items() if each is not None} == kinds
+    relations = {text: relation(text) for text in kinds}
+    assert {text: value.kind for text, value in relations.items() if value is not None} == kinds
     assert relation("= 3") is None and relation("3 =") is None and relation("f(x = 1)") is None
     assert relation(r"\approx 3") is not None
     assert relation(r"x < 1 \cup x > 3") is relation(r"x > 1 \cap x < 3") is None  # two of them

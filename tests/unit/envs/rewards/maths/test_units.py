@@ -98,8 +98,8 @@ def test_a_number_and_its_unit(text: str, body: str, unit: str) -> None:
 def test_one_unit_may_say_more_than_the_other() -> None:
     for more, less in (("cup of flour", "cup"), ("red ball", "ball"), ("$/h", "$"), ("cm", "")):
         assert same_unit(more, less) and same_unit(less, more)
-    for one, other in (("cup of flour", "cup of milk"), ("red ball", "blue ball"), ("cm", "cm2"), ("$", "euro")):
-        assert not same_unit(one, other) and not same_unit(other, one)
+    for unit, other in (("cup of flour", "cup of milk"), ("red ball", "blue ball"), ("cm", "cm2"), ("$", "euro")):
+        assert not same_unit(unit, other) and not same_unit(other, unit)
 
 
 @pytest.mark.parametrize(
@@ -115,8 +115,8 @@ def test_one_unit_may_say_more_than_the_other() -> None:
     ],
 )
 def test_numbers_are_read_exactly(text: str, value: Fraction, decimals: int | None, unit: str) -> None:
-    found = quantity(text)
-    assert found is not None and (found.value, found.decimals, found.unit) == (value, decimals, unit)
+    number = quantity(text)
+    assert number is not None and (number.value, number.decimals, number.unit) == (value, decimals, unit)
 
 
 @pytest.mark.parametrize("text", ["", "1/0", "x", "2 h 3 kg", "30 min 2 h", "2 h 2 h", "1" * 201 + ".", "5 of"])

@@ -70,9 +70,9 @@ def test_an_answer_and_how_it_was_asked_for() -> None:
     with scripted(lambda _: "The same. YES") as endpoint:
         answer = ask(config(endpoint))
     assert answer.verdict is not None and answer.verdict.value == "YES" and not answer.cached
-    (asked,) = endpoint.asked
-    assert (asked["model"], asked["temperature"], asked["max_tokens"]) == ("scripted", 0.0, 1024)
-    assert "seed" not in asked and "2 + 3?" in asked["messages"][0]["content"]
+    (body,) = endpoint.asked
+    assert (body["model"], body["temperature"], body["max_tokens"]) == ("scripted", 0.0, 1024)
+    assert "seed" not in body and "2 + 3?" in body["messages"][0]["content"]
     assert endpoint.keys == [None]
 
 
@@ -88,7 +88,7 @@ def test_equal_questions_are_asked_once() -> None:
     with scripted(lambda _: "YES") as endpoint:
         with_judge(config(endpoint), story)
     assert len(endpoint.asked) == 3
-    assert [(asked.get("seed"), asked["temperature"]) for asked in endpoint.asked][-1] == (1, 0.7)
+    assert [(body.get("seed"), body["temperature"]) for body in endpoint.asked][-1] == (1, 0.7)
 
 
 def test_answers_on_disk_are_not_paid_for_again(tmp_path: Path) -> None:
@@ -105,10 +105,10 @@ def test_answers_on_disk_are_not_paid_for_again(tmp_path: Path) -> None:
 
 def test_two_servers_with_a_model_of_one_name_share_no_answers(tmp_path: Path) -> None:
     file = str(tmp_path / "answers.sqlite")
-    with scripted(lambda _: "YES") as one, scripted(lambda _: "NO") as other:
-        assert ask(config(one, cache_file=file)).text == "YES"
-        assert (ask(config(other, cache_file=file)).text, len(other.asked)) == ("NO", 1)
-        assert ask(config(f"{one.url}/", cache_file=file)).cached  # the same server
+    with scripted(lambda _: "YES") as first, scripted(lambda _: "NO") as second:
+        assert ask(config(first, cache_file=file)).text == "YES"
+        assert (ask(config(second, cache_file=file)).text, len(second.asked)) == ("NO", 1)
+        assert ask(config(f"{first.url}/", cache_file=file)).cached  # the same server
 
 
 def test_a_cache_that_breaks_later_is_given_up_and_scoring_goes_on(tmp_path: Path) -> None:
@@ -240,19 +240,19 @@ def test_the_key_travels_and_is_shown_nowhere(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setenv("JUDGE_KEY", KEY)
-    said: list[Any] = ["YES", (400, {"x": "y"}, f"bad key {KEY}"), 401, 500]
-    shown = []
-    with scripted(lambda _: said.pop(0) if len(said) > 1 else said[0]) as endpoint:
+    answers: list[Any] = ["YES", (400, {"x": "y"}, f"bad key {KEY}"), 401, 500]
+    texts = []
+    with scripted(lambda _: answers.pop(0) if len(answers) > 1 else answers[0]) as endpoint:
         settings = config(endpoint, key_env="JUDGE_KEY", outage_s=0.25)
-        shown.append(repr(settings))
+        texts.append(repr(settings))
         ask(settings)
         for answer in ("6", "7"):
             with pytest.raises(ToolFailed) as failed:
                 ask(settings, request(answer))
-            shown += [str(failed.value), repr(failed.value), repr(failed.value.failure)]
+            texts += [str(failed.value), repr(failed.value), repr(failed.value.failure)]
     assert endpoint.keys[0] == f"Bearer {KEY}"
-    assert "***" in shown[1]
-    assert KEY not in "".join(shown) + caplog.text
+    assert "***" in texts[1]
+    assert KEY not in "".join(texts) + caplog.text
     monkeypatch.delenv("JUDGE_KEY")
     with refused(says="is not set"):
         open_judge(settings)
@@ -316,19 +316,19 @@ def test_every_step_is_judged_in_its_own_context() -> None:
     with scripted(say) as endpoint:
         reward, stats = asyncio.run(score(SwirlRewardConfig(judge=config(endpoint))))
     assert (reward.value, stats["judge"].calls) == (0.5, 2)
-    first, second = sorted((asked["messages"][0]["content"] for asked in endpoint.asked), key=len)
+    first, second = sorted((body["messages"][0]["content"] for body in endpoint.asked), key=len)
     assert "who wrote Emma?" in first and "Jane Austen" not in first
     assert "[result]\nEmma is by Jane Austen\n\n[my message]\n<answer>" in second
 
 
 def test_judgements_that_came_with_the_transcript_stand() -> None:
-    given = dataclasses.replace(TRANSCRIPT, judgements=("GOOD", "GOOD"))
+    conversation = dataclasses.replace(TRANSCRIPT, judgements=("GOOD", "GOOD"))
 
     def find(_: JudgeConfig) -> Judge:
         raise AssertionError("nothing is to be asked")
 
     settings = SwirlRewardConfig(judge=JudgeConfig(model="m"))
-    assert asyncio.run(resolve_requests(SwirlReward(settings), given, NOBODY, find)) is given
+    assert asyncio.run(resolve_requests(SwirlReward(settings), conversation, NOBODY, find)) is conversation
     assert asyncio.run(resolve_requests(SwirlReward(SwirlRewardConfig()), TRANSCRIPT, NOBODY, find)) is TRANSCRIPT
 
 
@@ -340,8 +340,8 @@ def test_a_word_in_an_unfinished_thought_is_no_verdict() -> None:
         finally:
             await rewards.close()
 
-    for said, value in (("<think>GOOD so far, but", 0.0), ("<think>BAD?</think>GOOD", 1.0)):
-        with scripted(lambda _, said=said: said) as endpoint:  # type: ignore[misc]
+    for text, value in (("<think>GOOD so far, but", 0.0), ("<think>BAD?</think>GOOD", 1.0)):
+        with scripted(lambda _, reply=text: reply) as endpoint:  # type: ignore[misc]
             assert asyncio.run(score(SwirlRewardConfig(judge=config(endpoint)))).value == value
 
 
@@ -369,23 +369,23 @@ CUT = {
 
 @pytest.mark.parametrize("kind", CUT)
 def test_an_answer_that_was_cut_has_no_verdict_and_is_not_kept(kind: str, tmp_path: Path) -> None:
-    asked = JudgeRequest(kind=kind, fields={name: "x" for name in KINDS[kind].fields})
+    judge_request = JudgeRequest(kind=kind, fields={name: "x" for name in KINDS[kind].fields})
     with scripted(lambda _: choice(CUT[kind], "length")) as endpoint:
         file = str(tmp_path / "answers.sqlite") if kind == "process" else None
         settings = config(endpoint, cache_file=file)
 
         async def story(judge: Judge) -> None:
             for _ in range(2):
-                answer = await judge.ask(asked)
+                answer = await judge.ask(judge_request)
                 assert (answer.verdict, answer.cut, answer.cached, answer.text) == (None, True, False, CUT[kind])
             assert (judge.stats().errors, judge.verdicts) == ({"cut": 2}, {f"{kind} cut": 2})
             assert read_answer(kind, make_answer(answer)).verdict is None  # through a service too
             with pytest.raises(EpisodeBroken, match=r"cut at its limit of tokens \(judge\.max_tokens\)"):
-                await ask_for_verdict(judge, asked, "fail")
+                await ask_for_verdict(judge, judge_request, "fail")
 
             assert len(endpoint.asked) == 3
             endpoint.say = lambda _: choice(CUT[kind], "stop")
-            assert (await judge.ask(asked)).verdict is not None  # the text would have been one
+            assert (await judge.ask(judge_request)).verdict is not None  # the text would have been one
 
         with_judge(settings, story)
 
@@ -442,8 +442,8 @@ def test_a_verdict_on_the_answer_fills_correct() -> None:
     async def story(judge: Judge) -> bool | None:
         return (await resolve_requests(Outcome(judge.config), TRANSCRIPT, NOBODY, lambda _: judge)).correct
 
-    for said, correct in (("YES", True), ("NO", False), ("hm", False)):
-        with scripted(lambda _, said=said: said) as endpoint:  # type: ignore[misc]
+    for text, correct in (("YES", True), ("NO", False), ("hm", False)):
+        with scripted(lambda _, reply=text: reply) as endpoint:  # type: ignore[misc]
             assert with_judge(config(endpoint), story) is correct
 
 

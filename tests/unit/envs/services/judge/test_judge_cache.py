@@ -40,10 +40,10 @@ def test_nodes_that_share_a_file_share_no_memory(
         cache = Cache(0, file)
         await cache.put("question", "YES")
         with sqlite3.connect(file) as other:
-            found = other.execute("PRAGMA journal_mode").fetchone()[0]
+            journal = other.execute("PRAGMA journal_mode").fetchone()[0]
         assert await cache.get("question") == "YES"
         await cache.close()
-        return str(found)
+        return str(journal)
 
     # A log is written in the file's head; without one every opener starts with the default, a journal.
     assert (asyncio.run(story()) == "wal") == (mode == "wal")

@@ -126,10 +126,10 @@ def test_a_search_that_is_brief_is_made_in_the_event_loop(monkeypatch: pytest.Mo
         with pytest.raises(SearchFailed, match="ValueError: no such luck"):
             await batcher.search(["broken"], 1)
 
-    here = threading.get_ident()
+    caller = threading.get_ident()
     search = run(play, in_loop=True)
-    assert [thread == here for thread in search.searched] == [False, False, True, False, True]
-    assert all(thread != here for thread in run(play).searched)
+    assert [thread == caller for thread in search.searched] == [False, False, True, False, True]
+    assert all(thread != caller for thread in run(play).searched)
 
 
 def test_each_k_is_searched_by_itself() -> None:

@@ -137,7 +137,7 @@ def test_a_killed_build_goes_on_where_it_stopped(
     written = vectors.read_bytes()
     vectors.write_bytes(written[:-7])  # a kill in the middle of a row
     steps: list[int] = []
-    build_index(config, CORPUS, lambda what, done, total: steps.append(done) if what == "encode" else None)
+    build_index(config, CORPUS, lambda stage, done, total: steps.append(done) if stage == "encode" else None)
     assert steps == [19, 24, 26]
     fresh = config_of(models, tmp_path / "fresh")
     build_index(fresh, CORPUS)
@@ -150,9 +150,9 @@ def test_a_finished_index_is_not_built_again_and_another_key_reuses_the_vectors(
     config = config_of(models, tmp_path / "index", "hybrid")
     build_index(config, CORPUS)
     steps: list[str] = []
-    build_index(config, CORPUS, lambda what, done, total: steps.append(what))
+    build_index(config, CORPUS, lambda stage, done, total: steps.append(stage))
     assert steps == []
-    build_index(replace(config, faiss="HNSW16"), CORPUS, lambda what, done, total: steps.append(what))
+    build_index(replace(config, faiss="HNSW16"), CORPUS, lambda stage, done, total: steps.append(stage))
     assert steps == ["faiss HNSW16"]
     assert make_retriever(config, CORPUS).search_batch([letters_of(3)], 1)[0][0][0].id == "3"
 
@@ -243,10 +243,10 @@ def test_a_damaged_index_is_one_line(models: dict[str, str], tmp_path: Path, nam
     (tmp_path / name).unlink()
     with refused(says="delete its") as caught:
         make_retriever(config, CORPUS)
-    told = tmp_path / str(caught.value).split("delete its ")[1].split(",")[0]
-    shutil.rmtree(told) if told.is_dir() else told.unlink()
+    path = tmp_path / str(caught.value).split("delete its ")[1].split(",")[0]
+    shutil.rmtree(path) if path.is_dir() else path.unlink()
     steps: list[str] = []
-    build_index(config, CORPUS, lambda what, done, total: steps.append(what))
+    build_index(config, CORPUS, lambda stage, done, total: steps.append(stage))
     assert steps[0] in ("BM25", "faiss Flat")  # nothing is encoded again
     make_retriever(config, CORPUS)
 

@@ -62,8 +62,8 @@ def test_a_made_up_kind_is_served() -> None:
     server = RetrieverServer(config)
     url = server.start(corpus)
     try:
-        found = httpx.post(url + "/search", json={"query": "q" * 19, "top_n": 2}, timeout=60).json()
-        assert [document["id"] for document in found] == ["2", "1"]
+        documents = httpx.post(url + "/search", json={"query": "q" * 19, "top_n": 2}, timeout=60).json()
+        assert [document["id"] for document in documents] == ["2", "1"]
     finally:
         assert server.stop()
 

@@ -130,8 +130,8 @@ def test_what_is_found_is_the_same_as_json(cache_bytes: int) -> None:
 def test_bm25_finds_each_passage_by_its_own_word() -> None:
     # FlashRAG #103: an index built with ids that do not match its vocabulary gives every query the same passages.
     texts = [f"word{row} shared" for row in range(200)]
-    found = bm25_of(texts).search_batch([f"word{row}" for row in range(200)], 1)
-    assert [hits[0][0].id for hits in found] == [str(row) for row in range(200)]
+    results = bm25_of(texts).search_batch([f"word{row}" for row in range(200)], 1)
+    assert [hits[0][0].id for hits in results] == [str(row) for row in range(200)]
 
 
 @pytest.mark.parametrize(
@@ -238,7 +238,7 @@ def test_every_kind_of_index_finds_a_vector_and_maps_from_disk(tmp_path: Path, k
     index = dense.prepare(dense.load(tmp_path / "x.faiss"), nprobe=64, ef_search=64, device="cpu")
     _, rows = index.search(vectors[:50], 5)
     assert done[-1] == 300
-    assert sum(row in found for row, found in enumerate(rows)) >= 50
+    assert sum(row in hits for row, hits in enumerate(rows)) >= 50
 
 
 @pytest.mark.parametrize(
@@ -266,7 +266,7 @@ def test_bm25_recall_on_hotpotqa() -> None:
         for title, sentences in zip(record["context"]["title"], record["context"]["sentences"], strict=True):
             paragraphs.setdefault(title, f'"{title}"\n{"".join(sentences)}')
     corpus = ListCorpus([Document(id=title, contents=text) for title, text in paragraphs.items()])
-    found = make_retriever(RetrieverConfig(), corpus).search_batch([record["question"] for record in records], 10)
+    results = make_retriever(RetrieverConfig(), corpus).search_batch([record["question"] for record in records], 10)
     gold = [set(record["supporting_facts"]["title"]) for record in records]
-    recall = [len(g & {d.id for d, _ in hits}) / len(g) for g, hits in zip(gold, found, strict=True)]
+    recall = [len(g & {d.id for d, _ in hits}) / len(g) for g, hits in zip(gold, results, strict=True)]
     assert sum(recall) / len(recall) == pytest.approx(0.90)

@@ -70,12 +70,12 @@ def document(row: int) -> dict[str, str]:
 
 
 def test_retrieve_with_scores(url: str) -> None:
-    asked = {"queries": ["cherry", "apple", "unheard"], "topk": 2, "return_scores": True}
-    status, answer = post(url, "/retrieve", asked)
+    request = {"queries": ["cherry", "apple", "unheard"], "topk": 2, "return_scores": True}
+    status, answer = post(url, "/retrieve", request)
     assert (status, list(answer)) == (200, ["result"])
     cherry, apple, unheard = answer["result"]
-    assert [found["document"] for found in cherry] == [document(1)]  # fewer than topk
-    assert [set(found) for found in cherry] == [{"document", "score"}]
+    assert [hit["document"] for hit in cherry] == [document(1)]  # fewer than topk
+    assert [set(hit) for hit in cherry] == [{"document", "score"}]
     assert len(apple) == 2
     assert apple[0]["score"] >= apple[1]["score"] > 0
     assert unheard == []
@@ -98,13 +98,13 @@ def test_a_trainer_s_whole_batch_is_one_request() -> None:
     server = RetrieverServer(RetrieverServerConfig(corpus="", port=0))
     url = server.start(CORPUS)
     try:
-        asked = {"queries": [f"cherry {row}" for row in range(2560)], "topk": 3, "return_scores": True}
-        status, answer = post(url, "/retrieve", asked)
+        request = {"queries": [f"cherry {row}" for row in range(2560)], "topk": 3, "return_scores": True}
+        status, answer = post(url, "/retrieve", request)
         assert (status, len(answer["result"])) == (200, 2560)
-        assert all(found[0]["document"] == document(1) for found in answer["result"][5:])
-        status, answer = post(url, "/retrieve", asked | {"topk": 100})  # 256,000 documents
+        assert all(hits[0]["document"] == document(1) for hits in answer["result"][5:])
+        status, answer = post(url, "/retrieve", request | {"topk": 100})  # 256,000 documents
         assert (status, answer["detail"][0]["loc"]) == (422, ["body", "queries"])
-        status, answer = post(url, "/batch_search", {"query": asked["queries"], "top_n": 100})
+        status, answer = post(url, "/batch_search", {"query": request["queries"], "top_n": 100})
         assert (status, answer["detail"][0]["loc"]) == (422, ["body", "query"])
     finally:
         server.stop()
@@ -123,9 +123,9 @@ def test_a_blank_search_is_refused_in_their_words(url: str, query: str) -> None:
 
 
 def test_search_many(url: str) -> None:
-    asked = {"query": ["fig", "", "cherry"], "top_n": 5}
-    assert post(url, "/batch_search", asked) == (200, [[document(4)], [], [document(1)]])  # a blank one is searched
-    status, (documents, scores) = post(url, "/batch_search", asked | {"return_score": True})
+    request = {"query": ["fig", "", "cherry"], "top_n": 5}
+    assert post(url, "/batch_search", request) == (200, [[document(4)], [], [document(1)]])  # a blank one is searched
+    status, (documents, scores) = post(url, "/batch_search", request | {"return_score": True})
     assert (status, documents) == (200, [[document(4)], [], [document(1)]])
     assert [len(row) for row in scores] == [1, 0, 1]
     assert post(url, "/batch_search", {"query": []}) == (200, [])
@@ -222,15 +222,15 @@ class Held:
 
 
 def test_a_search_that_hangs_is_told_to_who_stops_the_server(monkeypatch: pytest.MonkeyPatch) -> None:
-    held = Held()
-    monkeypatch.setattr("envs.services.retriever.service.make_retriever", lambda *_, **__: held)
-    held.go.set()
+    search = Held()
+    monkeypatch.setattr("envs.services.retriever.service.make_retriever", lambda *_, **__: search)
+    search.go.set()
     server = RetrieverServer(RetrieverServerConfig(corpus="", port=0, deadline_s=0.2))
     url = server.start(CORPUS)
-    held.go.clear()
+    search.go.clear()
     assert post(url, "/retrieve", {"queries": ["fig"]})[0] == 503
     assert not server.stop()  # so that its process is ended: at exit Python would wait for the thread
-    held.go.set()
+    search.go.set()
 
 
 def test_a_surrogate_and_a_long_query_do_not_harm_others(url: str) -> None:
@@ -289,23 +289,23 @@ def test_metrics_count_by_route_and_status(url: str) -> None:
 
 
 def test_a_full_queue_is_503_with_retry_after() -> None:
-    held = Held()
+    search = Held()
     config = RetrieverServerConfig(corpus="", max_queries=2, max_queue=2, max_batch=1)
 
     async def play() -> None:
-        async with RetrieverApp(held, config, None) as app:  # type: ignore[arg-type]
+        async with RetrieverApp(search, config, None) as app:  # type: ignore[arg-type]
             transport = httpx.ASGITransport(app=app)
             async with httpx.AsyncClient(transport=transport, base_url="http://x") as client:
-                asked = [
+                tasks = [
                     asyncio.create_task(client.post("/retrieve", json={"queries": [f"q{row}"]})) for row in range(6)
                 ]
-                _, waiting = await asyncio.wait(asked, timeout=0.5)
-                held.go.set()
-                statuses = [(await one).status_code for one in asked]
+                _, waiting = await asyncio.wait(tasks, timeout=0.5)
+                search.go.set()
+                statuses = [(await task).status_code for task in tasks]
                 # Whether the first has left the queue before the last arrives is the scheduler's choice.
                 assert statuses.count(503) == 6 - len(waiting)
                 assert 2 <= len(waiting) <= 3
-                refused = next(one.result() for one in asked if one.result().status_code == 503)
+                refused = next(task.result() for task in tasks if task.result().status_code == 503)
                 assert refused.headers["retry-after"] == "1"
 
     asyncio.run(play())
@@ -319,8 +319,8 @@ def test_a_token_is_asked_for_everywhere_but_at_health(monkeypatch: pytest.Monke
         assert CLIENT.get(url + "/health").status_code == 200
         assert CLIENT.get(url + "/metrics").status_code == 401
         assert post(url, "/retrieve", {"queries": ["fig"]})[0] == 401
-        found = asyncio.run(search_with(RetrieverClient(url, token="s3cret"), "fig"))
-        assert [one.id for one in found] == ["4"]
+        documents = asyncio.run(search_with(RetrieverClient(url, token="s3cret"), "fig"))
+        assert [hit.id for hit in documents] == ["4"]
         with pytest.raises(ToolRefused, match="401") as caught:
             asyncio.run(search_with(RetrieverClient(url, token="wr0ng"), "fig"))
         assert "wr0ng" not in str(caught.value)
@@ -336,8 +336,8 @@ async def search_with(client: RetrieverClient, query: str) -> tuple[Document, ..
 
 
 def test_the_client_reads_its_own_server(url: str) -> None:
-    found = asyncio.run(search_with(RetrieverClient(url + "/retrieve", topk=2), "cherry"))
-    assert [(one.title, one.text) for one in found] == [("T1", "apple apple cherry")]
+    documents = asyncio.run(search_with(RetrieverClient(url + "/retrieve", topk=2), "cherry"))
+    assert [(hit.title, hit.text) for hit in documents] == [("T1", "apple apple cherry")]
 
 
 @pytest.mark.parametrize(

@@ -32,14 +32,14 @@ def test_product_quantisation_has_a_byte_for_each_code_and_an_id() -> None:
 
 
 def test_wikipedia_with_e5() -> None:
-    found = index_size(RankingConfig(kind="dense", index="indexes/none"), "data/wiki18/corpus.jsonl")
-    assert found is not None and not found.built
-    assert found.bytes == 21_015_324 * 768 * 4 and found.gpu_bytes == found.bytes // 2
-    assert found.encoder.parameters == 12 * 12 * 768**2  # 85 million
-    assert found.query_flops == 2 * 21_015_324 * 768 + 2 * found.encoder.parameters * 24
-    graph = IndexSize(passages=21_015_324, encoder=found.encoder, faiss="HNSW32")
+    size = index_size(RankingConfig(kind="dense", index="indexes/none"), "data/wiki18/corpus.jsonl")
+    assert size is not None and not size.built
+    assert size.bytes == 21_015_324 * 768 * 4 and size.gpu_bytes == size.bytes // 2
+    assert size.encoder.parameters == 12 * 12 * 768**2  # 85 million
+    assert size.query_flops == 2 * 21_015_324 * 768 + 2 * size.encoder.parameters * 24
+    graph = IndexSize(passages=21_015_324, encoder=size.encoder, faiss="HNSW32")
     assert (
-        graph.gpu_bytes == 0 and graph.query_flops == 2 * found.encoder.parameters * 24
+        graph.gpu_bytes == 0 and graph.query_flops == 2 * size.encoder.parameters * 24
     )  # it reads little of the graph
 
 
@@ -53,9 +53,9 @@ def test_words_have_no_vectors_and_an_unknown_encoder_or_corpus_no_size(tmp_path
 def test_an_index_that_is_there_says_its_own_numbers(tmp_path: Path) -> None:
     (tmp_path / "dense").mkdir()
     (tmp_path / "dense" / "index.json").write_text(json.dumps({"corpus": {"documents": 7}, "faiss": "HNSW16"}))
-    found = index_size(RankingConfig(kind="dense", encoder="minilm", index=str(tmp_path)), None)
-    assert found is not None and found.built
-    assert (found.passages, found.faiss, found.bytes) == (7, "HNSW16", 7 * (384 * 4 + 16 * 2 * 4))
+    size = index_size(RankingConfig(kind="dense", encoder="minilm", index=str(tmp_path)), None)
+    assert size is not None and size.built
+    assert (size.passages, size.faiss, size.bytes) == (7, "HNSW16", 7 * (384 * 4 + 16 * 2 * 4))
     (tmp_path / "dense" / "index.json").write_text("[")
     assert index_size(RankingConfig(kind="dense", index=str(tmp_path)), None) is None
 
@@ -70,8 +70,8 @@ def test_lines_of_a_corpus_are_counted_by_its_beginning(tmp_path: Path) -> None:
 
 def test_an_encoder_in_a_folder_says_its_sizes(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text('{"hidden_size": 32, "num_hidden_layers": 2}')
-    found = encoder_size(str(tmp_path))
-    assert found is not None and (found.dimension, found.layers) == (32, 2)
+    size = encoder_size(str(tmp_path))
+    assert size is not None and (size.dimension, size.layers) == (32, 2)
 
 
 def test_a_batch_in_a_flat_index_is_a_product_of_matrices() -> None:

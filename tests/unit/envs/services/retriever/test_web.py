@@ -49,15 +49,15 @@ SERPAPI: dict[str, Any] = {
 
 
 def test_serpers_answer_box_graph_and_results_become_documents() -> None:
-    found = parse_results(SERPER, limit=10)
-    assert [(document.id, document.title, document.text) for document in found] == [
+    documents = parse_results(SERPER, limit=10)
+    assert [(document.id, document.title, document.text) for document in documents] == [
         ("web:0", "Tall lights", "133 m The tower in the port measures 133 m."),
         ("web:1", "Port Light", "A lighthouse at a harbour. Height: 133 m Built: 1990"),
         ("https://example.org/towers", "List of towers", "Towers by height."),
         ("https://example.org/harbours", "Harbours", "Harbours and lights."),
     ]
-    assert found[2].contents == '"List of towers"\nTowers by height.'
-    assert parse_results(SERPER, limit=3) == found[:3]
+    assert documents[2].contents == '"List of towers"\nTowers by height.'
+    assert parse_results(SERPER, limit=3) == documents[:3]
 
 
 def test_serpapis_shape_is_read_too() -> None:
@@ -117,9 +117,9 @@ ANYTHING = st.recursive(
 
 @given(st.fixed_dictionaries({"organic": ANYTHING, "answerBox": ANYTHING}), st.integers(1, 3))
 def test_any_results_give_at_most_the_limit_and_no_tag(payload: dict[str, Any], limit: int) -> None:
-    found = parse_results(payload, limit)
-    assert len(found) <= limit
-    for document in found:
+    documents = parse_results(payload, limit)
+    assert len(documents) <= limit
+    for document in documents:
         assert "<" not in document.contents and ">" not in document.contents
         assert document.contents.count("\n") == 1 and document.text
 
@@ -179,9 +179,9 @@ def test_the_request_carries_query_number_and_key(monkeypatch: pytest.MonkeyPatc
         seen.append((await request.json(), request.headers.get("X-API-KEY")))
         return web.json_response(SERPER)
 
-    found = ask(handler, lambda search: search.search("tallest \ud800 lighthouse"), monkeypatch)
+    documents = ask(handler, lambda search: search.search("tallest \ud800 lighthouse"), monkeypatch)
     assert seen == [({"q": "tallest \ud800 lighthouse", "num": 3}, KEY)]
-    assert found == parse_results(SERPER, 3)
+    assert documents == parse_results(SERPER, 3)
 
 
 def test_serpapi_is_asked_by_get_with_the_key_in_the_address(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -191,9 +191,9 @@ def test_serpapi_is_asked_by_get_with_the_key_in_the_address(monkeypatch: pytest
         seen.append((dict(request.query), request.headers.get("X-API-KEY")))
         return web.json_response(SERPAPI)
 
-    found = ask(handler, lambda search: search.search("2 + 2 & \ud800 more"), monkeypatch, api="serpapi")
+    documents = ask(handler, lambda search: search.search("2 + 2 & \ud800 more"), monkeypatch, api="serpapi")
     assert seen == [({"engine": "google", "q": "2 + 2 & ? more", "num": "3", "api_key": KEY}, None)]
-    assert found == parse_results(SERPAPI, 3)
+    assert documents == parse_results(SERPAPI, 3)
 
     async def shows_it(request: web.Request) -> web.Response:
         return web.Response(status=400, text=str(request.url))
@@ -270,18 +270,18 @@ def test_a_silent_server_and_a_broken_connection_are_errors(monkeypatch: pytest.
 
 def test_behind_a_guard_an_outage_is_retried_and_results_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     answers = [answering(500), answering(429, **{"Retry-After": "0"}), answering(200, json.dumps(SERPAPI))]
-    asked: list[int] = []
+    requests: list[int] = []
 
     async def handler(request: web.Request) -> web.StreamResponse:
-        asked.append(1)
-        return await answers[min(len(asked), 3) - 1](request)
+        requests.append(1)
+        return await answers[min(len(requests), 3) - 1](request)
 
     async def use(search: WebSearch) -> Any:
         guard = Guard("web_search", search.search, GuardConfig(backoff_s=0.01))
         return await guard("2 + 2"), await guard("2 + 2")
 
     first, again = ask(handler, use, monkeypatch)
-    assert first == again == parse_results(SERPAPI, 3) and len(asked) == 3
+    assert first == again == parse_results(SERPAPI, 3) and len(requests) == 3
 
     async def refused(search: WebSearch) -> Any:
         return await Guard("web_search", search.search, GuardConfig())("x" * 10)

@@ -39,13 +39,13 @@ def test_a_thread_that_ends_after_the_listing_hides_nothing_of_its_process(monke
         ending = threading.Event()
         thread = threading.Thread(target=ending.wait)
         thread.start()
-        found = listed(folder)
+        names = listed(folder)
         ending.set()
         thread.join()
         while Path(f"/proc/self/task/{thread.native_id}").exists():
             time.sleep(0.001)
-        assert str(thread.native_id) in found
-        return found
+        assert str(thread.native_id) in names
+        return names
 
     monkeypatch.setattr(os, "listdir", list_and_end)
     proc = os.open("/proc", os.O_RDONLY | os.O_DIRECTORY)

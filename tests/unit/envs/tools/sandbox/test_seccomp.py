@@ -20,19 +20,25 @@ HIGH = 1 << 32  # a bit in the upper half of an argument
 def ask(program: bytes, arch: int, number: int, *args: int) -> int:
     """Classic BPF over `struct seccomp_data`: what the filter returns."""
     data = struct.pack("<IIQ6Q", number, arch, 0, *args, *[0] * (6 - len(args)))
-    code, found, at = list(struct.iter_unpack("<HBBI", program)), 0, 0
+    code, accumulator, at = list(struct.iter_unpack("<HBBI", program)), 0, 0
     while True:
         operation, yes, no, value = code[at]
         at += 1
         match operation:
             case 0x20:
-                (found,) = struct.unpack_from("<I", data, value)
+                (accumulator,) = struct.unpack_from("<I", data, value)
             case 0x54:
-                found &= value
+                accumulator &= value
             case 0x06:
                 return value
             case _:
-                at += yes if {0x15: found == value, 0x35: found >= value, 0x45: bool(found & value)}[operation] else no
+                at += (
+                    yes
+                    if {0x15: accumulator == value, 0x35: accumulator >= value, 0x45: bool(accumulator & value)}[
+                        operation
+                    ]
+                    else no
+                )
 
 
 def answer(name: str, *args: int, machine: str = "x86_64", files: Files = "none", processes: bool = False) -> int:

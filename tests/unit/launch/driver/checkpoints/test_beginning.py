@@ -95,8 +95,8 @@ def with_config(tmp_path: Path) -> Path:
 
 
 def references(outcome: Any) -> list[float]:
-    found: list[float] = outcome.run.learner.references
-    return found
+    values: list[float] = outcome.run.learner.references
+    return values
 
 
 def stop_at(step: int) -> Callable[[Run, dict[str, Any]], None]:
@@ -125,19 +125,19 @@ def test_it_is_there_in_every_checkpoint_that_is_kept(tmp_path: Path, keep: int)
     assert began_with == after_the_death != 0.0
     assert outcome.run.learner.logits.tolist()[0] != pytest.approx(began_with)  # type: ignore[attr-defined]
     directory = RunDir(tmp_path / "run")
-    kept = directory.checkpoints()
-    assert len(kept) == keep
-    for checkpoint in kept:
+    checkpoints = directory.checkpoints()
+    assert len(checkpoints) == keep
+    for checkpoint in checkpoints:
         assert directory.verify(checkpoint, print)
-    names = {checkpoint / KEPT / "model.safetensors" for checkpoint in kept}
+    names = {checkpoint / KEPT / "model.safetensors" for checkpoint in checkpoints}
     assert len({os.stat(name).st_ino for name in names}) == 1  # one file, whatever the number of checkpoints
     directory.close()
-    for checkpoint in kept:
+    for checkpoint in checkpoints:
         copied = tmp_path / checkpoint.name / "run"
         shutil.copytree(with_config(tmp_path), copied)
-        for newer in kept[kept.index(checkpoint) + 1 :]:
+        for newer in checkpoints[checkpoints.index(checkpoint) + 1 :]:
             shutil.rmtree(copied / "checkpoints" / newer.name)
-        more = {"stages": stages(7), "extended": True} if checkpoint == kept[-1] else {"stages": stages(5)}
+        more = {"stages": stages(7), "extended": True} if checkpoint == checkpoints[-1] else {"stages": stages(5)}
         resumed = play(tmp_path / checkpoint.name, **more)  # type: ignore[arg-type]
         assert resumed.error is None and references(resumed) == [began_with]
 
@@ -153,9 +153,9 @@ def test_stages_that_take_no_step_between_change_nothing(tmp_path: Path) -> None
 def test_a_first_stage_is_compared_with_the_model_of_the_run(tmp_path: Path) -> None:
     """`bandit_run` gives the folder of the test as the run's model. Nothing of it is kept twice."""
     save_model(tmp_path, 0.25)
-    one = "stages: [{name: b, kind: rl, steps: 5, algorithm: {kl_coef: 0.01}, checkpoint: {every: 1}}]\n"
-    outcome = play(tmp_path, stages=one, on_row=stop_at(4))
-    resumed = play(tmp_path, stages=one)
+    text = "stages: [{name: b, kind: rl, steps: 5, algorithm: {kl_coef: 0.01}, checkpoint: {every: 1}}]\n"
+    outcome = play(tmp_path, stages=text, on_row=stop_at(4))
+    resumed = play(tmp_path, stages=text)
     assert references(outcome) == references(resumed) == [0.25]
     assert not list((tmp_path / "run" / "checkpoints").glob(f"*/{KEPT}"))
     two = stages(5).replace("steps: 5, learner: {", "steps: 5, learner: {reference: run, ")
@@ -201,14 +201,18 @@ def test_what_changes_in_how_a_stage_learns_that_has_begun_is_named(tmp_path: Pa
     outcome = play(tmp_path, stages=stages(5, kl_coef=0.0), on_row=stop_at(6))
     run, state, recipe = with_config(tmp_path), outcome.run.state, str(tmp_path / "recipe.yaml")
     more = ["stages.b.algorithm.kl_coef=0.1", "stages.b.rollout.temperature=0.5", "rollout.workers=2", "tracker=none"]
-    (said,) = changed_midway(run, compose(recipe, more), state)
-    assert "algorithm.kl_coef 0.0 -> 0.1" in said and "rollout.temperature 1.0 -> 0.5" in said and "tracker" not in said
+    (change,) = changed_midway(run, compose(recipe, more), state)
+    assert (
+        "algorithm.kl_coef 0.0 -> 0.1" in change
+        and "rollout.temperature 1.0 -> 0.5" in change
+        and "tracker" not in change
+    )
     assert changed_midway(run, compose(recipe, []), state) == []
     assert changed_midway(run, compose(recipe, more), replace(state, stage_step=0)) == []
-    (said,) = changed_midway(run, compose(recipe, ["engine.max_num_seqs=3", "eval.tasks=3"]), state)
-    assert "engine.max_num_seqs" in said and "eval.tasks" in said
-    (said,) = changed_midway(run, compose(recipe, ["stages.a.learner.lr=0.5"]), state)
-    assert "a has ended" in said and "learner.lr" in said
+    (change,) = changed_midway(run, compose(recipe, ["engine.max_num_seqs=3", "eval.tasks=3"]), state)
+    assert "engine.max_num_seqs" in change and "eval.tasks" in change
+    (change,) = changed_midway(run, compose(recipe, ["stages.a.learner.lr=0.5"]), state)
+    assert "a has ended" in change and "learner.lr" in change
 
 
 @pytest.mark.parametrize("override", ["learner.ranks=2", "stages.b.learner.zero_stage=3"])
@@ -216,11 +220,13 @@ def test_a_run_continues_on_other_ranks_and_under_another_zero_stage(tmp_path: P
     outcome = play(tmp_path, stages=stages(5, kl_coef=0.0), on_row=stop_at(6))
     run, state = with_config(tmp_path), outcome.run.state
     newest = RunDir(run).checkpoints()[-1]
-    before, now = (compose(str(tmp_path / "recipe.yaml"), given) for given in ([], [override]))
+    before, now = (compose(str(tmp_path / "recipe.yaml"), overrides) for overrides in ([], [override]))
     refuse_other_config(run, now, state)
     assert describe_division(before.stages[1], state, newest) == ""
-    found = describe_division(now.stages[1], state, newest)
-    assert "saved with learner.ranks=1 learner.zero_stage=2" in found and override.removeprefix("stages.b.") in found
+    division = describe_division(now.stages[1], state, newest)
+    assert (
+        "saved with learner.ranks=1 learner.zero_stage=2" in division and override.removeprefix("stages.b.") in division
+    )
 
 
 def test_moments_that_a_stage_cannot_take_over_are_refused_before_anything_starts(

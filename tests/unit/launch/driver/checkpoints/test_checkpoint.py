@@ -162,15 +162,15 @@ def test_an_evaluation_looks_at_the_model_alone(tmp_path: Path) -> None:
     recipe = compose("quickstart", []).recipe
     run = made(tmp_path)
     newest = run.checkpoint_named("step-000160")
-    for given in (run.path, newest, newest / "hf"):
-        assert find_checkpoint(recipe, str(given)) == str((newest / "hf").resolve())
+    for path in (run.path, newest, newest / "hf"):
+        assert find_checkpoint(recipe, str(path)) == str((newest / "hf").resolve())
     flip(newest / OPTIMIZER)  # no evaluation reads it
     find_checkpoint(recipe, str(run.path))
     flip(newest / MODEL)
-    for given in (run.path, newest, newest / "hf"):
+    for path in (run.path, newest, newest / "hf"):
         offer = f"{newest / MODEL}: damaged: .*; the one before it is --checkpoint .*/step-000100$"
         with pytest.raises(BadInput, match=offer):
-            find_checkpoint(recipe, str(given))
+            find_checkpoint(recipe, str(path))
     aside = newest.rename(newest.with_name(f"aside-{newest.name}"))
     with refused(says="aside-step-000160/hf/model.safetensors"):
         find_checkpoint(recipe, str(aside))
@@ -182,15 +182,15 @@ def test_an_evaluation_looks_at_the_model_alone(tmp_path: Path) -> None:
 
 
 def test_much_to_compare_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    said: list[str] = []
+    lines: list[str] = []
     folder = made(tmp_path).checkpoint_named("step-000160")
-    verify(folder, said.append)
-    assert said == []
+    verify(folder, lines.append)
+    assert lines == []
     monkeypatch.setattr(checkpoints, "LONG_BYTES", 1000)
     monkeypatch.setattr(checkpoints, "SAY_EVERY_S", -1.0)
-    verify(folder, said.append)
-    assert said[0].startswith("comparing 0.0 GB of step-000160")
-    assert len(said) == 1 + len(FILES)
+    verify(folder, lines.append)
+    assert lines[0].startswith("comparing 0.0 GB of step-000160")
+    assert len(lines) == 1 + len(FILES)
 
 
 def test_the_seconds_of_publications_take_a_bounded_place_and_all_are_counted() -> None:

@@ -19,9 +19,9 @@ QUICK = ["stages.sft=null", "stages.rl.steps=100", "checkpoint.every=20"]
 
 
 def room(*overrides: str, device: str = "cpu") -> Room:
-    found = room_for(compose("quickstart", [*QUICK, *overrides]), DEVICES[device])
-    assert found is not None
-    return found
+    need = room_for(compose("quickstart", [*QUICK, *overrides]), DEVICES[device])
+    assert need is not None
+    return need
 
 
 def test_a_checkpoint_is_the_model_and_what_adam_knows() -> None:
@@ -52,9 +52,9 @@ def test_a_model_to_compare_with_takes_room_where_a_checkpoint_holds_it() -> Non
     second = ("stages.sft.steps=5", "stages.rl.steps=100", "checkpoint.every=20", kl)
 
     def beside(*overrides: str) -> int:
-        found = room_for(compose("quickstart", [*second, *overrides]), DEVICES["cpu"])
-        assert found is not None
-        return found.extra
+        need = room_for(compose("quickstart", [*second, *overrides]), DEVICES["cpu"])
+        assert need is not None
+        return need.extra
 
     assert beside("learner.reference=stage") == 4 * count
     assert beside("learner.reference=stage", "checkpoint.best=greedy/accuracy") == 8 * count
@@ -73,21 +73,21 @@ def test_one_more_than_are_kept_lies_there_while_it_is_written_and_no_more_than_
 
 
 def test_a_disk_that_is_too_small_is_refused_with_the_key(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    wanted = room()
+    need = room()
     old = tmp_path / "run" / "checkpoints" / "step-000020" / "hf"
     old.mkdir(parents=True)
     (old / "model.safetensors").write_bytes(b"x" * 1000)
-    free = SimpleNamespace(free=wanted.needed - 1000)
+    free = SimpleNamespace(free=need.needed - 1000)
     monkeypatch.setattr(shutil, "disk_usage", lambda path: free)
-    check_disk(wanted, tmp_path / "run")  # its own checkpoints make room for newer ones
+    check_disk(need, tmp_path / "run")  # its own checkpoints make room for newer ones
     check_disk(None, tmp_path / "run")
     free.free -= 1
     with refused(says="lower checkpoint.keep=2, free some"):
-        check_disk(wanted, tmp_path / "run")
-    free.free = wanted.each
+        check_disk(need, tmp_path / "run")
+    free.free = need.each
     with refused(says="are free: free some, or give"):
         check_disk(room("checkpoint.keep=1"), tmp_path / "elsewhere" / "run")
-    assert "lower checkpoint.keep=2" in when_full(wanted)
+    assert "lower checkpoint.keep=2" in when_full(need)
 
 
 def test_the_plan_has_the_line_and_refuses(
@@ -101,5 +101,5 @@ def test_the_plan_has_the_line_and_refuses(
     assert "too little room for checkpoints" in capsys.readouterr().err
     assert run([*argv, "cluster.device=cuda"]) == 0  # to be run on a machine that has GPUs, whose disk is another
     assert "are free in" not in capsys.readouterr().out
-    assert run([each for each in argv if each != "--dry-run"]) == 2  # before Ray
+    assert run([arg for arg in argv if arg != "--dry-run"]) == 2  # before Ray
     assert "too little room for checkpoints" in capsys.readouterr().err

@@ -38,15 +38,15 @@ def time_of(model: str) -> StopTime:
 
 @pytest.mark.parametrize("model", SIZES)
 def test_a_stop_is_a_row_a_copy_and_its_writing_and_gets_twice_as_long(model: str) -> None:
-    found, (row, copy, write, deadline) = time_of(model), NEEDED[model]
-    assert (round(found.row_s), round(found.copy_s), round(found.write_s)) == (row, copy, write)
-    assert found.deadline_s == deadline and found.needed_s == pytest.approx(row + copy + write, abs=2)
+    estimate, (row, copy, write, deadline) = time_of(model), NEEDED[model]
+    assert (round(estimate.row_s), round(estimate.copy_s), round(estimate.write_s)) == (row, copy, write)
+    assert estimate.deadline_s == deadline and estimate.needed_s == pytest.approx(row + copy + write, abs=2)
 
 
 def test_a_small_model_has_half_a_minute() -> None:
     config = compose("quickstart", [])
-    found = longest_stop_time(config, DEVICES["cpu"])
-    assert found is not None and found.needed_s < 3
+    estimate = longest_stop_time(config, DEVICES["cpu"])
+    assert estimate is not None and estimate.needed_s < 3
     assert stop_deadline_s(config, DEVICES["cpu"]) == LEAST_S and advise_stop(config, DEVICES["cpu"]) is None
 
 
@@ -58,8 +58,8 @@ def test_the_key_is_followed_and_too_short_a_one_is_said(monkeypatch: pytest.Mon
         return stop_deadline_s(config, device), advise_stop(config, device) or ""
 
     assert advised() == (380.0, "a stop needs about 187 s (a row 10, copying 24, writing 152), and has 380")
-    limit, said = advised("checkpoint.stop_deadline_s=30")
-    assert limit == 30.0 and "raise checkpoint.stop_deadline_s" in said and "380" in said
+    limit, advice = advised("checkpoint.stop_deadline_s=30")
+    assert limit == 30.0 and "raise checkpoint.stop_deadline_s" in advice and "380" in advice
     assert "raise" not in advised("checkpoint.stop_deadline_s=300")[1]
     assert "first of its 4 optimizer steps" in advised("algorithm.name=ppo", "algorithm.epochs=4")[1]
 
@@ -73,9 +73,9 @@ def test_an_update_that_is_past_its_first_optimizer_step_is_finished_within_the_
     sizes = ["loop.groups_per_step=32", "loop.group_size=8", "engine.max_model_len=16384", "learner.ranks=5"]
 
     def rest(*overrides: str) -> float:
-        found = longest_stop_time(compose("quickstart", [*sizes, *overrides]), DEVICES["cuda"])
-        assert found is not None
-        return found.rest_s
+        estimate = longest_stop_time(compose("quickstart", [*sizes, *overrides]), DEVICES["cuda"])
+        assert estimate is not None
+        return estimate.rest_s
 
     assert rest() == 0.0
     assert rest("algorithm.minibatches=4") == pytest.approx(383.5, abs=0.1)

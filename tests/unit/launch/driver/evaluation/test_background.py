@@ -88,7 +88,7 @@ def test_a_number_says_which_weights_it_is_of_and_they_can_be_held(tmp_path: Pat
 
 def test_an_episode_leaves_the_driver_for_the_disk_as_it_ends(tmp_path: Path) -> None:
     """All groups begin at once; each ends when the tokens of the one before are gone from memory."""
-    held: list[weakref.ref[Any]] = []
+    refs: list[weakref.ref[Any]] = []
     most = 0
 
     class Counting(BanditPool):
@@ -98,13 +98,13 @@ def test_an_episode_leaves_the_driver_for_the_disk_as_it_ends(tmp_path: Path) ->
             if plan.purpose.startswith("eval"):
                 async with turn:
                     await asyncio.sleep(0.01)
-                    most = max(most, sum(each() is not None for each in held))
-                    held.append(weakref.ref(group.trajectories[0].turns[0].completion.token_ids))
+                    most = max(most, sum(ref() is not None for ref in refs))
+                    refs.append(weakref.ref(group.trajectories[0].turns[0].completion.token_ids))
             return group
 
     turn = asyncio.Lock()
     run(tmp_path, "samples: 2", steps=1, pool=Counting())
-    assert len(held) == 2 * 2 * 4 and most <= 2  # one that is being written, and one that has just ended
+    assert len(refs) == 2 * 2 * 4 and most <= 2  # one that is being written, and one that has just ended
     files = (tmp_path / "run" / "trajectories").glob("eval-*.jsonl")
     assert sum(len(path.read_text().splitlines()) for path in files) == 2 * 4 * (1 + 2)
     assert not list((tmp_path / "run" / "trajectories").glob(".*"))
@@ -114,19 +114,19 @@ def test_one_that_takes_too_long_is_partial_and_keeps_training_from_nothing(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     run(tmp_path, "every: 2, deadline_s: 0.3, seeds: 2", pool=Hanging(3))
-    found = lines(tmp_path)[0]
-    assert (found["step"], found["greedy/episodes"], found["greedy/planned"]) == (2, 3, 4)
-    assert (found["sampled/episodes"], found["sampled/planned"]) == (48, 64)
-    shown = capsys.readouterr().out
-    assert "greedy: partial, 3 of 4 episodes" in shown and "with the rest" in shown
-    assert "no evaluation at step 4: the one of step 2 is still under way" in shown
+    record = lines(tmp_path)[0]
+    assert (record["step"], record["greedy/episodes"], record["greedy/planned"]) == (2, 3, 4)
+    assert (record["sampled/episodes"], record["sampled/planned"]) == (48, 64)
+    out = capsys.readouterr().out
+    assert "greedy: partial, 3 of 4 episodes" in out and "with the rest" in out
+    assert "no evaluation at step 4: the one of step 2 is still under way" in out
     assert [row["step"] for row in driver.rows(tmp_path)] == list(range(1, 9))
 
 
 def test_a_budget_ends_it_too(tmp_path: Path) -> None:
     run(tmp_path, "every: 4, budget_tokens: 1, concurrency: 1")
-    (found,) = lines(tmp_path)
-    assert (found["greedy/episodes"], found["greedy/planned"], found["sampled/episodes"]) == (1, 4, 0)
+    (row,) = lines(tmp_path)
+    assert (row["greedy/episodes"], row["greedy/planned"], row["sampled/episodes"]) == (1, 4, 0)
 
 
 def test_the_best_model_by_an_evaluation_is_kept(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -189,8 +189,8 @@ STAGED = """stages:
 
 def test_before_and_after_are_of_the_same_prompts(tmp_path: Path) -> None:
     outcome = driver.play(tmp_path, stages=STAGED)
-    made = [(row["stage"], row["when"], row["step"]) for row in driver.evaluations(tmp_path)]
-    assert made == [
+    evaluations = [(row["stage"], row["when"], row["step"]) for row in driver.evaluations(tmp_path)]
+    assert evaluations == [
         ("shown", "before", 0),
         ("shown", "after", 3),
         ("same", "after", 6),  # what it begins with was just measured
@@ -201,7 +201,7 @@ def test_before_and_after_are_of_the_same_prompts(tmp_path: Path) -> None:
     assert stages["same"]["before"] == stages["shown"]["after"]
     assert outcome.summary["eval"]["before"] == stages["shown"]["before"]
     files = {path.name for path in (tmp_path / "run" / "trajectories").glob("eval-*-greedy.jsonl")}
-    assert files == {f"eval-{stage}-{when}-greedy.jsonl" for stage, when, _ in made}
+    assert files == {f"eval-{stage}-{when}-greedy.jsonl" for stage, when, _ in evaluations}
     before, after = (stages["bare"][when]["greedy"] for when in ("before", "after"))
     assert f"held-out accuracy of stage bare greedy {before:.3f} -> {after:.3f}" in closing_line(outcome.run, "done")
 
@@ -211,8 +211,8 @@ def test_an_eval_stage_trains_nothing(tmp_path: Path, capsys: pytest.CaptureFixt
     stages = f"stages: [{{name: rl, kind: rl, steps: 3}}, {{name: test, kind: eval, {sets}}}]\n"
     outcome = driver.play(tmp_path, stages=stages)
     assert outcome.error is None and outcome.run.state.step == 3
-    (found,) = lines(tmp_path, "eval")
-    assert (found["stage"], found["small/greedy/episodes"], found["all/greedy/episodes"]) == ("test", 2, 9)
+    (row,) = lines(tmp_path, "eval")
+    assert (row["stage"], row["small/greedy/episodes"], row["all/greedy/episodes"]) == ("test", 2, 9)
     assert set(outcome.summary["eval"]["stages"]["test"]["eval"]) == {"small/greedy", "all/greedy"}
     assert "held-out accuracy in stage test: small/greedy" in capsys.readouterr().out
     written = [json.loads(line) for line in (tmp_path / "run/trajectories/eval-test-eval-all-greedy.jsonl").open()]

@@ -45,7 +45,7 @@ def pool(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Counting]:
     engines = Counting()
 
     def on_engines(recipe: Any, model: str, progress: Any, work: Any, *, playing: Any, scratch: bool) -> Any:
-        assert [each.env.max_turns for each in playing] == [None, None, 2]
+        assert [config.env.max_turns for config in playing] == [None, None, 2]
         return asyncio.run(work(recipe, engines))
 
     model = tmp_path / "run" / "checkpoints" / "step-000007" / "hf"
@@ -78,10 +78,10 @@ def test_the_result_says_what_it_is_of(tmp_path: Path, pool: Counting, capsys: p
     assert len(few["tasks"]) == 6 and {"pass@1", "pass@2", "pass@4", "mean@4"} <= set(few["metrics"])
     assert report["config"]["eval"]["sets"]["few"]["tasks"] == 6
     lines = {name: Path(path).read_text().splitlines() for name, path in report["transcripts"].items()}
-    assert {name: len(each) for name, each in lines.items()} == report["episodes"]
-    shown = capsys.readouterr().out
-    assert "few 6 tasks, 2 sampled x 2 seeds; long 12 tasks, greedy" in shown
-    assert "paper 0.250" in shown and "over seeds" in shown
+    assert {name: len(rows) for name, rows in lines.items()} == report["episodes"]
+    out = capsys.readouterr().out
+    assert "few 6 tasks, 2 sampled x 2 seeds; long 12 tasks, greedy" in out
+    assert "paper 0.250" in out and "over seeds" in out
 
 
 def test_what_a_kill_left_is_gone_on_with_and_nothing_is_written_over(

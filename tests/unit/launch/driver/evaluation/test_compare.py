@@ -27,7 +27,7 @@ def play(value: float, count: float = 1000, group: str = "real", metric: str = "
     numbers = {metric: value, **more}
     return EvalResult(
         measure="accuracy",
-        numbers={name: Number(value=each, count=count) for name, each in numbers.items()},
+        numbers={name: Number(value=number, count=count) for name, number in numbers.items()},
         tasks={},
         group=group,
     )
@@ -35,9 +35,9 @@ def play(value: float, count: float = 1000, group: str = "real", metric: str = "
 
 def test_the_average_increase_is_the_papers() -> None:
     ours, zero = ({f"{n}/greedy": play(value) for n, value in enumerate(row)} for row in (SFT, ZERO))
-    found = averages(ours | {"graphs/greedy": play(0.7, group="")}, zero)
-    assert found["real/greedy"].increase == pytest.approx(0.106, abs=5e-4) and found["real/greedy"].sets == 8
-    assert found["real/greedy"].describe() == "mean 0.446 over 8 sets, average increase +10.6%"
+    means = averages(ours | {"graphs/greedy": play(0.7, group="")}, zero)
+    assert means["real/greedy"].increase == pytest.approx(0.106, abs=5e-4) and means["real/greedy"].sets == 8
+    assert means["real/greedy"].describe() == "mean 0.446 over 8 sets, average increase +10.6%"
     assert averages(ours, dict(list(zero.items())[:7]))["real/greedy"].increase is None  # not of all eight
     assert averages(ours, zero | {"0/greedy": play(0.0)})["real/greedy"].increase is None
 
@@ -52,9 +52,9 @@ def test_a_pooled_share_stands_for_its_set_and_is_tested_with_its_own_count() ->
     )
     assert single.number is not None and whole.number is not None
     tasks = {"t:0": 1.0, "t:1": 0.0}  # whether all constraints of a task hold: not what the share is of
-    both = {"a": replace(whole, tasks=tasks)}
-    found, paper = compare_with_earlier(both, both)["a"], compare_with_earlier(both, both, "paper")["a"]
-    assert found.paired is None and "a share over all" in str(found.why_not) and paper.unpaired is not None
+    plays = {"a": replace(whole, tasks=tasks)}
+    comparison, paper = compare_with_earlier(plays, plays)["a"], compare_with_earlier(plays, plays, "paper")["a"]
+    assert comparison.paired is None and "a share over all" in str(comparison.why_not) and paper.unpaired is not None
 
 
 def test_single_steps_beside_their_tasks() -> None:
@@ -64,22 +64,22 @@ def test_single_steps_beside_their_tasks() -> None:
 
     whole = scored({"a": 1.0, "b": 0.0, "c": 1.0, "d": 0.0, "unasked": 1.0})
     single = scored({"a1": 1.0, "a2": 1.0, "b1": 1.0, "c1": 1.0, "c2": 0.0, "d1": 0.0, "e1": 1.0})
-    found = steps_of("whole/greedy", single, whole, {name: name[0] for name in single.tasks})
-    assert found is not None
-    assert (found.both, found.steps_alone, found.task_alone, found.neither) == (1, 1, 1, 1)
-    assert (found.single, found.whole, found.p) == (pytest.approx(5 / 7), 0.6, pytest.approx(0.679, abs=1e-3))
-    assert "steps and task right 1, steps alone 1, task alone 1, neither 1" in found.describe()
+    steps = steps_of("whole/greedy", single, whole, {name: name[0] for name in single.tasks})
+    assert steps is not None
+    assert (steps.both, steps.steps_alone, steps.task_alone, steps.neither) == (1, 1, 1, 1)
+    assert (steps.single, steps.whole, steps.p) == (pytest.approx(5 / 7), 0.6, pytest.approx(0.679, abs=1e-3))
+    assert "steps and task right 1, steps alone 1, task alone 1, neither 1" in steps.describe()
     assert steps_of("whole/greedy", single, scored({"x": 1.0}), {name: name[0] for name in single.tasks}) is None
 
 
 def result(path: Path, graphs: float, reward: float, real: float) -> str:
-    def one(group: str, value: float, **more: float) -> dict[str, Any]:
-        metrics = {key: {"value": each, "count": 1000} for key, each in {"accuracy": value, **more}.items()}
+    def entry(group: str, value: float, **more: float) -> dict[str, Any]:
+        metrics = {key: {"value": number, "count": 1000} for key, number in {"accuracy": value, **more}.items()}
         return {"measure": "accuracy", "metrics": metrics, "tasks": {}, "group": group}
 
     plays = {
-        "graphs/greedy": one("synthetic", graphs, mean_reward=reward),
-        "bw/greedy": one("real", real, mean_reward=real),
+        "graphs/greedy": entry("synthetic", graphs, mean_reward=reward),
+        "bw/greedy": entry("real", real, mean_reward=real),
     }
     counts = {"episodes": dict.fromkeys(plays, 1000), "failures": dict.fromkeys(plays, 0)}
     path.write_text(json.dumps({"plays": plays} | counts))
@@ -96,11 +96,11 @@ def test_results_side_by_side(tmp_path: Path, capsys: pytest.CaptureFixture[str]
     assert lines[1] == ["zero", "0.700", "0.100", "-", "-"]
     assert lines[2] == ["sft", "0.805", "±0.007+", "0.110", "±0.000", "+15.0%", "+10.0%"]
     assert "reward and accuracy of graphs/greedy: r =" in " ".join(lines[4]) and lines[4][-2:] == ["3", "evaluations"]
-    found = json.loads(output.read_text())
+    report = json.loads(output.read_text())
     p = differ(Number(value=0.805, count=2000), Number(value=0.7, count=1000))[1]  # two seeds
-    assert found["settings"]["sft"]["graphs/greedy"]["p"] == pytest.approx(p)
-    assert found["correlations"]["real/greedy and synthetic/greedy"]["count"] == 3
-    assert "reward and accuracy of bw/greedy" not in found["correlations"]  # they are the same
+    assert report["settings"]["sft"]["graphs/greedy"]["p"] == pytest.approx(p)
+    assert report["correlations"]["real/greedy and synthetic/greedy"]["count"] == 3
+    assert "reward and accuracy of bw/greedy" not in report["correlations"]  # they are the same
 
 
 def of_tasks(values: list[float], prompts: str = "", **way: Any) -> EvalResult:
@@ -116,7 +116,7 @@ def of_tasks(values: list[float], prompts: str = "", **way: Any) -> EvalResult:
 
 
 def side_by_side(*seeds: list[EvalResult]) -> dict[str, Any]:
-    settings = [ComparedSetting(name=str(at), seeds=[{"x": each} for each in own]) for at, own in enumerate(seeds)]
+    settings = [ComparedSetting(name=str(at), seeds=[{"x": seed} for seed in own]) for at, own in enumerate(seeds)]
     return {name: row["x"] for name, row in cells(settings).items()}
 
 
@@ -136,33 +136,33 @@ def test_settings_are_compared_task_by_task_and_seeds_are_no_tasks() -> None:
 
 
 def test_another_way_of_evaluating_is_told_by_its_keys() -> None:
-    one, other = of_tasks([0.0, 1.0], "3:a", turns=1, top_p=1.0), of_tasks([1.0, 1.0], "3:b", turns=2, top_p=1.0)
-    seed, fewer = replace(one, prompts="3:c"), of_tasks([1.0], "3:d", turns=1, top_p=1.0)
-    assert side_by_side([one], [other])["1"].other_way == "evaluated in another way: turns"
-    for ours in ([one], [seed], [fewer], [seed, fewer]):  # other seeds, or fewer tasks: the same way
-        assert side_by_side([one], ours)["1"].other_way == ""
-    assert side_by_side([one, seed], [one, other])["1"].other_way  # one seed of the four
+    base, other = of_tasks([0.0, 1.0], "3:a", turns=1, top_p=1.0), of_tasks([1.0, 1.0], "3:b", turns=2, top_p=1.0)
+    seed, fewer = replace(base, prompts="3:c"), of_tasks([1.0], "3:d", turns=1, top_p=1.0)
+    assert side_by_side([base], [other])["1"].other_way == "evaluated in another way: turns"
+    for ours in ([base], [seed], [fewer], [seed, fewer]):  # other seeds, or fewer tasks: the same way
+        assert side_by_side([base], ours)["1"].other_way == ""
+    assert side_by_side([base, seed], [base, other])["1"].other_way  # one seed of the four
     earlier = of_tasks([0.0, 1.0], "2:a")  # whose digest holds the seed too, and nothing else tells the way
-    assert "not known" in side_by_side([earlier], [one])["1"].other_way
+    assert "not known" in side_by_side([earlier], [base])["1"].other_way
     assert "not known" in side_by_side([earlier], [of_tasks([1.0, 1.0], "2:b")])["1"].other_way
     assert side_by_side([earlier], [of_tasks([1.0, 1.0], "2:a")])["1"].other_way == ""
-    settings = [ComparedSetting(name=name, seeds=[{"x": each}]) for name, each in (("zero", one), ("ours", other))]
-    said = "\n".join(comparison_lines(settings, 0.01, "paired"))
-    assert "warning: ours against the first, x: evaluated in another way: turns" in said
-    assert "ours, x: on the 2 tasks of both +0.500" in said
+    settings = [ComparedSetting(name=name, seeds=[{"x": side}]) for name, side in (("zero", base), ("ours", other))]
+    text = "\n".join(comparison_lines(settings, 0.01, "paired"))
+    assert "warning: ours against the first, x: evaluated in another way: turns" in text
+    assert "ours, x: on the 2 tasks of both +0.500" in text
 
 
 def test_an_unpaired_test_says_where_its_tasks_are_others() -> None:
-    def said(ours: EvalResult, test: Test) -> str:
-        settings = [ComparedSetting(name=name, seeds=[{"x": each}]) for name, each in (("two", two), ("ours", ours))]
+    def text(ours: EvalResult, test: Test) -> str:
+        settings = [ComparedSetting(name=name, seeds=[{"x": side}]) for name, side in (("two", two), ("ours", ours))]
         return "\n".join(comparison_lines(settings, 0.01, test))
 
     two = of_tasks([0.0, 1.0])
-    assert "of 3 and 2 tasks 2 are in both" in said(of_tasks([0.0, 1.0, 1.0]), "paper")
-    assert "are in both" not in said(of_tasks([1.0, 1.0]), "paper") + said(of_tasks([0.0, 1.0, 1.0]), "paired")
+    assert "of 3 and 2 tasks 2 are in both" in text(of_tasks([0.0, 1.0, 1.0]), "paper")
+    assert "are in both" not in text(of_tasks([1.0, 1.0]), "paper") + text(of_tasks([0.0, 1.0, 1.0]), "paired")
     others = replace(two, contents={task: f"other {task}" for task in two.tasks})
-    assert "of 2 and 2 tasks 0 are in both" in said(others, "paper")
-    assert "not tested: 2 tasks of the same id" in said(others, "paired")
+    assert "of 2 and 2 tasks 0 are in both" in text(others, "paper")
+    assert "not tested: 2 tasks of the same id" in text(others, "paired")
 
 
 def finished_run(folder: Path, graphs: float) -> Path:
@@ -177,19 +177,19 @@ def finished_run(folder: Path, graphs: float) -> Path:
 def test_runs_are_compared_by_their_last_evaluations(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     a, b = finished_run(tmp_path / "a", 0.7), finished_run(tmp_path / "b", 0.8)
 
-    def shown(*given: object) -> list[list[str]]:
+    def table(*given: object) -> list[list[str]]:
         assert run(["compare", *map(str, given)]) == 0
         return [line.split()[:2] for line in capsys.readouterr().out.splitlines()[1:3]]
 
-    assert shown(a, b) == [["a", "0.700"], ["b", "0.800"]]
-    assert shown(a / "evaluations" / "sft-after.json", b / "evaluations" / "sft-after.json") == [
+    assert table(a, b) == [["a", "0.700"], ["b", "0.800"]]
+    assert table(a / "evaluations" / "sft-after.json", b / "evaluations" / "sft-after.json") == [
         ["a", "0.100"],
         ["b", "0.100"],
     ]
-    assert shown(a / "evaluations" / "sft-after.json", a) == [["a/sft-after", "0.100"], ["a/rl-step-000007", "0.700"]]
-    assert shown(f"two={a},{b}", a)[0] == ["two", "0.750"]
+    assert table(a / "evaluations" / "sft-after.json", a) == [["a/sft-after", "0.100"], ["a/rl-step-000007", "0.700"]]
+    assert table(f"two={a},{b}", a)[0] == ["two", "0.750"]
     (b / "evaluations.jsonl").write_text('{"stage": "sft", "when": "after", "step": 5}\n')
-    assert shown(a, b) == [["a", "0.700"], ["b", "0.100"]]
+    assert table(a, b) == [["a", "0.700"], ["b", "0.100"]]
     (tmp_path / "c").mkdir()
     assert run(["compare", str(a), str(tmp_path / "c")]) == 2
     assert "c: a folder without evaluations.jsonl" in capsys.readouterr().err
@@ -204,11 +204,11 @@ def rewarded(value: float, **more: float) -> EvalResult:
 def test_only_numbers_of_one_metric_are_compared() -> None:
     right = play(0.5, mean_reward=0.7)
     settings = [
-        ComparedSetting(name=name, seeds=[{"x/greedy": each}])
-        for name, each in (("zero", rewarded(1.4)), ("ours", right))
+        ComparedSetting(name=name, seeds=[{"x/greedy": side}])
+        for name, side in (("zero", rewarded(1.4)), ("ours", right))
     ]
-    found = cells(settings)
-    assert [(each["x/greedy"].value, each["x/greedy"].p) for each in found.values()] == [(1.4, None), (0.7, None)]
+    rows = cells(settings)
+    assert [(row["x/greedy"].value, row["x/greedy"].p) for row in rows.values()] == [(1.4, None), (0.7, None)]
     assert increases(settings)["ours"] == {}  # an accuracy over a mean reward is no increase
     assert cells(settings[::-1])["zero"] == {}
     assert increases(settings[::-1])["zero"] == {"real/greedy": pytest.approx(1.0)}  # mean rewards, of both
@@ -245,27 +245,27 @@ def test_what_cannot_be_compared(
     zero, over = (result(tmp_path / f"{name}.json", share, 0.8, 0.1) for name, share in (("zero", 0.7), ("over", 1.2)))
     odd = tmp_path / "odd.json"
     odd.write_text('{"plays": {"a": {}}, "episodes": {"a": 1}, "failures": {"a": 0}}')
-    assert run(["compare", *(each.format(zero=zero, odd=odd, over=over) for each in given)]) == 2
+    assert run(["compare", *(arg.format(zero=zero, odd=odd, over=over) for arg in given)]) == 2
     assert line in capsys.readouterr().err
 
 
 def test_equal_settings_with_a_seed_effect_rarely_differ() -> None:
     """Nominal .05. The test over tasks alone finds one in a fifth of them and more."""
     generator = np.random.default_rng(3)
-    tasks, trials, shown, by_tasks = 200, 120, 0, 0
+    tasks, trials, findings, by_tasks = 200, 120, 0, 0
     for _ in range(trials):
         ease = generator.beta(2, 2, tasks)
         sides = []
         for _ in range(2):
             chances = [np.clip(ease + generator.normal(0, 0.05), 0, 1) for _ in range(4)]
             sides.append([of_tasks((generator.random(tasks) < chance).astype(float).tolist()) for chance in chances])
-        found = pair_settings(*sides)
-        assert isinstance(found, Paired) and found.p_seeds is not None and found.p >= found.p_seeds
+        paired = pair_settings(*sides)
+        assert isinstance(paired, Paired) and paired.p_seeds is not None and paired.p >= paired.p_seeds
         alone = [
-            sum(each.tasks[t] for each in sides[0]) - sum(each.tasks[t] for each in sides[1]) for t in sides[0][0].tasks
+            sum(seed.tasks[t] for seed in sides[0]) - sum(seed.tasks[t] for seed in sides[1]) for t in sides[0][0].tasks
         ]
-        shown, by_tasks = shown + (found.p < 0.05), by_tasks + (paired_test(alone)[1] < 0.05)
-    assert shown <= 0.1 * trials < 0.2 * trials <= by_tasks
+        findings, by_tasks = findings + (paired.p < 0.05), by_tasks + (paired_test(alone)[1] < 0.05)
+    assert findings <= 0.1 * trials < 0.2 * trials <= by_tasks
 
 
 def test_a_difference_beyond_the_spread_of_seeds_is_shown() -> None:
@@ -273,8 +273,8 @@ def test_a_difference_beyond_the_spread_of_seeds_is_shown() -> None:
         [of_tasks([1.0] * (90 + n) + [0.0] * (10 - n)) for n in range(3)],
         [of_tasks([1.0] * (40 + n) + [0.0] * (60 - n)) for n in range(3)],
     ]
-    found = pair_settings(high, low)
-    assert isinstance(found, Paired) and found.p < 0.01 and found.low > 0 and found.holds_for.endswith("seeds")
+    paired = pair_settings(high, low)
+    assert isinstance(paired, Paired) and paired.p < 0.01 and paired.low > 0 and paired.holds_for.endswith("seeds")
     alone = pair_settings(high[:1], low)
     assert isinstance(alone, Paired) and alone.p_seeds is None and "seeds" not in alone.holds_for
     equal = pair_settings(high[:1] * 2, low[:1] * 2)  # no spread: exchanging two and two seeds allows no less
@@ -288,8 +288,8 @@ def test_what_is_not_finite_is_an_error() -> None:
 
 
 def test_the_table_says_what_its_signs_hold_for() -> None:
-    one, other = of_tasks([1.0] * 20), of_tasks([0.0] * 20)
-    single = [ComparedSetting(name="a", seeds=[{"x": one}]), ComparedSetting(name="b", seeds=[{"x": other}])]
-    several = [ComparedSetting(name="a", seeds=[{"x": one}] * 2), ComparedSetting(name="b", seeds=[{"x": other}] * 2)]
+    right, other = of_tasks([1.0] * 20), of_tasks([0.0] * 20)
+    single = [ComparedSetting(name="a", seeds=[{"x": right}]), ComparedSetting(name="b", seeds=[{"x": other}])]
+    several = [ComparedSetting(name="a", seeds=[{"x": right}] * 2), ComparedSetting(name="b", seeds=[{"x": other}] * 2)]
     assert "not for other training seeds" in "\n".join(comparison_lines(single, 0.05, "paired"))
     assert "not for other" not in "\n".join(comparison_lines(several, 0.05, "paired"))

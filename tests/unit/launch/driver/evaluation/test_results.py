@@ -97,23 +97,23 @@ def reward(goal: float, form: float = 0.0, right: str = "correct") -> Reward:
 
 def of(*rewards: Reward | Failure, config: Any = None) -> Result:
     """One task of these samples."""
-    return result_of([episode(each, 0, at) for at, each in enumerate(rewards)], played(config, samples=len(rewards)))
+    return result_of([episode(score, 0, at) for at, score in enumerate(rewards)], played(config, samples=len(rewards)))
 
 
 def test_an_accuracy_is_over_those_that_were_graded() -> None:
-    found = of(reward(1.0, 0.1), reward(0.0, 0.1), BROKEN)
-    assert (found.measure, found.value, found.metrics["mean_reward"].value) == ("accuracy", 0.5, pytest.approx(0.6))
-    assert (found.episodes, found.failures, found.tokens, found.partial) == (3, 1, 9, False)
-    row = found.row()
+    result = of(reward(1.0, 0.1), reward(0.0, 0.1), BROKEN)
+    assert (result.measure, result.value, result.metrics["mean_reward"].value) == ("accuracy", 0.5, pytest.approx(0.6))
+    assert (result.episodes, result.failures, result.tokens, result.partial) == (3, 1, 9, False)
+    row = result.row()
     assert (row["accuracy"], row["episodes"], row["failures"], row["part/format"]) == (0.5, 3, 1, pytest.approx(0.1))
 
 
 def test_without_a_word_on_what_is_right_the_number_is_a_mean_reward() -> None:
     """The maze of a newcomer: 4 of 30 at the exit, and an answer tag for all. It was reported as an accuracy of 1."""
-    found = of(*[reward(1.0, 0.1, "goal")] * 4, *[reward(0.0, 0.1, "goal")] * 26, config=MAZE)
-    assert (found.measure, found.value) == ("mean reward", pytest.approx(7 / 30))
-    assert "accuracy" not in found.row() and "pass@1" not in found.row()
-    head, line = table({"greedy": found})
+    result = of(*[reward(1.0, 0.1, "goal")] * 4, *[reward(0.0, 0.1, "goal")] * 26, config=MAZE)
+    assert (result.measure, result.value) == ("mean reward", pytest.approx(7 / 30))
+    assert "accuracy" not in result.row() and "pass@1" not in result.row()
+    head, line = table({"greedy": result})
     assert "mean reward" in head and "accuracy" not in head and line.split()[:2] == ["greedy", "0.233"]
     assert "accuracy" in table({"greedy": of(reward(1.0))})[0]
 
@@ -143,32 +143,32 @@ def test_above_the_limit_there_is_no_number() -> None:
 
 # two tasks, two seeds of two samples: the first 3 of 4 right, the second 1 of 4
 SAMPLED = [episode(reward(float(right)), task, at)
-           for task, given in enumerate(((1, 1, 0, 1), (0, 0, 1, 0))) for at, right in enumerate(given)]  # fmt: skip
+           for task, rights in enumerate(((1, 1, 0, 1), (0, 0, 1, 0))) for at, right in enumerate(rights)]  # fmt: skip
 
 
 def test_samples_seeds_and_passes_by_hand() -> None:
-    found = result_of(SAMPLED, played(samples=2, seeds=2)).metrics
-    assert (found["accuracy"].value, found["mean@4"]) == (0.5, found["accuracy"])
-    assert found["accuracy"].spread == 0.0  # each seed has 2 of 4
+    metrics = result_of(SAMPLED, played(samples=2, seeds=2)).metrics
+    assert (metrics["accuracy"].value, metrics["mean@4"]) == (0.5, metrics["accuracy"])
+    assert metrics["accuracy"].spread == 0.0  # each seed has 2 of 4
     # of pairs: the first task has 0 wrong ones (one wrong sample), the second 3 of 6
-    assert found["pass@2"].value == (1 + 0.5) / 2
-    assert (found["pass@1"].value, found["pass@4"].value) == (0.5, 1.0)
-    assert (found["accuracy"].low, found["accuracy"].high) == (0.25, 0.75)  # of two tasks, whose samples stay together
-    swapped = [replace(each, sibling=(each.sibling + 2) % 4) for each in SAMPLED[:4]] + SAMPLED[4:]
+    assert metrics["pass@2"].value == (1 + 0.5) / 2
+    assert (metrics["pass@1"].value, metrics["pass@4"].value) == (0.5, 1.0)
+    assert (metrics["accuracy"].low, metrics["accuracy"].high) == (0.25, 0.75)  # two tasks, whose samples stay together
+    swapped = [replace(record, sibling=(record.sibling + 2) % 4) for record in SAMPLED[:4]] + SAMPLED[4:]
     # seed 0 has 1 and 0 of 2, seed 1 has 2 and 1: means 1/4 and 3/4
     assert result_of(swapped, played(samples=2, seeds=2)).metrics["accuracy"].spread == pytest.approx(0.5 / 2**0.5)
 
 
 def test_a_task_of_which_too_few_were_graded_is_in_no_pass_that_needs_more() -> None:
     records = [*SAMPLED[:4], *SAMPLED[4:6], episode(BROKEN, 1, 2), episode(BROKEN, 1, 3)]
-    found = result_of(records, played(samples=4)).metrics
-    assert (found["pass@2"].value, found["pass@4"].value) == ((1 + 0) / 2, 1.0)
+    metrics = result_of(records, played(samples=4)).metrics
+    assert (metrics["pass@2"].value, metrics["pass@4"].value) == ((1 + 0) / 2, 1.0)
 
 
 def test_numbers_do_not_depend_on_the_order_of_the_episodes() -> None:
-    one, other = (result_of(each, played(samples=2, seeds=2)) for each in (SAMPLED, SAMPLED[::-1]))
-    assert one.metrics["accuracy"].value == other.metrics["accuracy"].value
-    assert one.tasks == other.tasks == {"t:0": 0.75, "t:1": 0.25}
+    result, other = (result_of(records, played(samples=2, seeds=2)) for records in (SAMPLED, SAMPLED[::-1]))
+    assert result.metrics["accuracy"].value == other.metrics["accuracy"].value
+    assert result.tasks == other.tasks == {"t:0": 0.75, "t:1": 0.25}
 
 
 def test_use_of_tools_and_what_came_of_how_many_messages() -> None:
@@ -177,12 +177,12 @@ def test_use_of_tools_and_what_came_of_how_many_messages() -> None:
         episode(reward(0.0), 1, 0, "6"),
         episode(reward(0.0), 2, 0, "call", "call", metrics={"calls": 2.0}, end=EpisodeEnd.TURN_LIMIT),
     ]
-    found = result_of(records, played())
-    assert found.metrics["calls"].value == 1.0
-    assert (found.metrics["tokens"].value, found.metrics["response_tokens"].value) == (3.0, pytest.approx(13 / 3))
-    assert {n: metric.value for n, metric in found.by_turns.items()} == {1: 0.0, 2: 0.5}
-    assert found.episodes_by_turns == {1: 1, 2: 2}
-    assert found.answered_by == {1: pytest.approx(1 / 3), 2: pytest.approx(2 / 3)}
+    result = result_of(records, played())
+    assert result.metrics["calls"].value == 1.0
+    assert (result.metrics["tokens"].value, result.metrics["response_tokens"].value) == (3.0, pytest.approx(13 / 3))
+    assert {n: metric.value for n, metric in result.by_turns.items()} == {1: 0.0, 2: 0.5}
+    assert result.episodes_by_turns == {1: 1, 2: 2}
+    assert result.answered_by == {1: pytest.approx(1 / 3), 2: pytest.approx(2 / 3)}
 
 
 def test_the_number_stands_for_each_value_of_a_field_too(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -191,30 +191,30 @@ def test_the_number_stands_for_each_value_of_a_field_too(monkeypatch: pytest.Mon
     monkeypatch.setattr(Play, "digest", lambda self: "")
     monkeypatch.setattr(Play, "way", lambda self: {})
     records = [episode(reward(float(task in (0, 1))), task) for task in range(3)] + [episode(BROKEN, 3)]
-    found = result_of(records, played(by="plan_length"))
-    assert {value: metric.value for value, metric in found.by_value.items()} == {"2": 0.5, "10": 1.0}
-    assert (list(found.by_value), found.episodes_by_value) == (["2", "10"], {"2": 2, "10": 1})
-    assert found.row()["accuracy_by_plan_length/2"] == 0.5
-    lines = [line.split() for line in table({"greedy": found})]
+    result = result_of(records, played(by="plan_length"))
+    assert {value: metric.value for value, metric in result.by_value.items()} == {"2": 0.5, "10": 1.0}
+    assert (list(result.by_value), result.episodes_by_value) == (["2", "10"], {"2": 2, "10": 1})
+    assert result.row()["accuracy_by_plan_length/2"] == 0.5
+    lines = [line.split() for line in table({"greedy": result})]
     assert lines[2:] == [["plan_length", "2", "0.500", "0.095", "to", "0.905", "2"],
                          ["plan_length", "10", "1.000", "0.207", "to", "1.000", "1"]]  # fmt: skip
     assert "; greedy by plan_length  2: 0.500 of 2, 10: 1.000 of 1; greedy: 3 of 4 graded" in describe_results(
-        {"greedy": found}
+        {"greedy": result}
     )
-    written = report({}, {"greedy": played(by="plan_length")}, {"greedy": found})["plays"]["greedy"]
+    written = report({}, {"greedy": played(by="plan_length")}, {"greedy": result})["plays"]["greedy"]
     assert (written["by"], written["by_value"]["10"]["value"]) == ("plan_length", 1.0)
 
 
 def test_a_short_answer_is_measured_in_every_way_and_the_versions_are_counted() -> None:
-    said = "<think>x</think><answer>\\boxed{the 5}</answer>"
+    reply = "<think>x</think><answer>\\boxed{the 5}</answer>"
     spans = (((4, 0, 2), (5, 2, 3)),)
     config = ResearchRewardConfig()
-    found = result_of(
-        [episode(Reward(value=1.0, parts={"f1": 1.0, "format": 0.0}), 0, 0, said, weight_versions=spans)],
+    result = result_of(
+        [episode(Reward(value=1.0, parts={"f1": 1.0, "format": 0.0}), 0, 0, reply, weight_versions=spans)],
         played(config),
     )
-    assert (found.metrics["exact_match"].value, found.metrics["f1_icrl"].value) == (1.0, 1.0)
-    assert found.versions == {4: 2, 5: 1}
+    assert (result.metrics["exact_match"].value, result.metrics["f1_icrl"].value) == (1.0, 1.0)
+    assert result.versions == {4: 2, 5: 1}
 
 
 def test_part_of_an_evaluation_is_called_that_with_its_bounds() -> None:
@@ -252,18 +252,18 @@ def test_a_papers_figure_stands_beside_ours() -> None:
     play = played(paper={"accuracy": 0.4, "sampled/pass@2": 0.9, "judge": 0.7}, samples=2, seeds=2, temperature=1.0)
     assert papers_of(play) == {"accuracy": 0.4, "pass@2": 0.9, "judge": 0.7}
     lines = metric_lines({"sampled": result_of(SAMPLED, play)}, {"sampled": papers_of(play)})
-    shown = {line.split()[1]: line.split() for line in lines}
-    assert shown["accuracy"][2] == "0.500" and shown["accuracy"][-2:] == ["paper", "0.400"]
-    assert shown["pass@2"][2] == "0.750" and shown["pass@2"][-1] == "0.900"
-    assert shown["judge"][2:] == ["-", "paper", "0.700"]  # which this reward does not have
-    assert "mean_reward" in shown and "part/correct" not in shown
-    assert (shown["tokens"][2], shown["truncated"][2]) == ("3.0", "0.000")  # a number, and a share
+    rows = {line.split()[1]: line.split() for line in lines}
+    assert rows["accuracy"][2] == "0.500" and rows["accuracy"][-2:] == ["paper", "0.400"]
+    assert rows["pass@2"][2] == "0.750" and rows["pass@2"][-1] == "0.900"
+    assert rows["judge"][2:] == ["-", "paper", "0.700"]  # which this reward does not have
+    assert "mean_reward" in rows and "part/correct" not in rows
+    assert (rows["tokens"][2], rows["truncated"][2]) == ("3.0", "0.000")  # a number, and a share
 
 
 def written(tmp_path: Path, records: list[TrajectoryRecord]) -> dict[str, EvalResult]:
     play = played()
-    found = report({}, {"greedy": play}, {"greedy": result_of(records, play)})
-    (tmp_path / "result.json").write_text(json.dumps(found))
+    results = report({}, {"greedy": play}, {"greedy": result_of(records, play)})
+    (tmp_path / "result.json").write_text(json.dumps(results))
     return read_earlier(str(tmp_path / "result.json"))
 
 
@@ -276,13 +276,13 @@ def test_another_evaluation_is_compared_by_task_and_as_two_proportions(
     after = result_of([episode(reward(float(task < 4)), task) for task in range(5)], played())  # 4 of 5
     assert before["greedy"].numbers["accuracy"].value == 0.4 and before["greedy"].tasks["t:0"] == 1.0
     paper = compare_with_earlier({"greedy": after.played}, before, "paper")["greedy"]
-    found = compare_with_earlier({"greedy": after.played}, before)["greedy"]
-    assert paper.unpaired and found.paired and (paper.paired, found.unpaired) == (None, None)
-    assert (found.ours, found.theirs, found.difference) == (0.8, 0.4, pytest.approx(0.4))
+    comparison = compare_with_earlier({"greedy": after.played}, before)["greedy"]
+    assert paper.unpaired and comparison.paired and (paper.paired, comparison.unpaired) == (None, None)
+    assert (comparison.ours, comparison.theirs, comparison.difference) == (0.8, 0.4, pytest.approx(0.4))
     # pooled 6 of 10: z = 0.4 / sqrt(0.24 * 2/5); paired differences 0 0 1 1 0: of 4 ways two gained or two lost
     assert paper.unpaired.z == pytest.approx(0.4 / (0.24 * 0.4) ** 0.5)
-    assert (found.paired.tasks, found.paired.test, found.paired.p) == (5, "McNemar", 0.5)
-    (line,) = against_lines({"greedy": found}, "a.json")
+    assert (comparison.paired.tasks, comparison.paired.test, comparison.paired.p) == (5, "McNemar", 0.5)
+    (line,) = against_lines({"greedy": comparison}, "a.json")
     assert line.startswith("against a.json: greedy 0.800, there 0.400; on the 5 tasks of both +0.400 (")
     assert line.endswith("McNemar p = 0.5")
     assert "two-proportion z-test p = 0.197" in against_lines({"greedy": paper}, "a.json")[0]
@@ -295,13 +295,15 @@ def test_tasks_are_the_same_where_they_ask_the_same(tmp_path: Path, monkeypatch:
     monkeypatch.setattr(Play, "way", lambda self: {})
     before = written(tmp_path, [episode(reward(float(task < 2)), task) for task in range(5)])
     again = [episode(reward(1.0), task) for task in range(3)]
-    moved = [replace(each, task={**each.task, "task_id": f"other.jsonl:{each.sequence}"}) for each in again]
-    found = compare_with_earlier({"greedy": result_of(moved, played()).played}, before)["greedy"]
-    assert found.paired and (found.paired.tasks, found.paired.difference) == (3, pytest.approx(1 / 3))
-    drawn = [replace(each, task={**each.task, "question": "another?"}) for each in again]
-    found = compare_with_earlier({"greedy": result_of(drawn, played()).played}, before)["greedy"]
-    assert found.paired is None and found.why_not == "3 tasks of the same id ask something else, the first: t:0"
-    assert found.why_not in against_lines({"greedy": found}, "a.json")[0]
+    moved = [replace(record, task={**record.task, "task_id": f"other.jsonl:{record.sequence}"}) for record in again]
+    comparison = compare_with_earlier({"greedy": result_of(moved, played()).played}, before)["greedy"]
+    assert comparison.paired and (comparison.paired.tasks, comparison.paired.difference) == (3, pytest.approx(1 / 3))
+    drawn = [replace(record, task={**record.task, "question": "another?"}) for record in again]
+    comparison = compare_with_earlier({"greedy": result_of(drawn, played()).played}, before)["greedy"]
+    assert (
+        comparison.paired is None and comparison.why_not == "3 tasks of the same id ask something else, the first: t:0"
+    )
+    assert comparison.why_not in against_lines({"greedy": comparison}, "a.json")[0]
     unknown = {"greedy": replace(before["greedy"], contents={})}  # of before there were contents: by their ids
     paired = compare_with_earlier({"greedy": result_of(drawn, played()).played}, unknown)["greedy"].paired
     assert paired is not None and paired.tasks == 3
@@ -312,17 +314,17 @@ def test_the_mean_reward_stands_beside_the_accuracy(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(Play, "way", lambda self: {})
     rewarded = result_of([episode(Reward(value=1.1, parts={"correct": 1.0, "format": 0.1}))], played())
     none = result_of([episode(BROKEN)], played())
-    found = report({}, {"a": played(), "b": played()}, {"a": rewarded, "b": none})
-    assert found["accuracy"] == {"a": 1.0, "b": None} and found["mean_reward"] == {"a": 1.1, "b": None}
+    results = report({}, {"a": played(), "b": played()}, {"a": rewarded, "b": none})
+    assert results["accuracy"] == {"a": 1.0, "b": None} and results["mean_reward"] == {"a": 1.1, "b": None}
     assert "mean_reward" not in report({}, {"b": played()}, {"b": none})
 
 
 def test_nothing_right_has_an_interval() -> None:
     none = result_of([episode(reward(0.0), task) for task in range(30)], played())
-    found = none.metrics
-    assert (found["accuracy"].low, found["accuracy"].high) == (0.0, pytest.approx(0.1135, abs=1e-4))
-    assert none.row()["accuracy_high"] == found["accuracy"].high
-    assert found["truncated"].high > 0 and found["mean_reward"].low == found["mean_reward"].high == 0
+    metrics = none.metrics
+    assert (metrics["accuracy"].low, metrics["accuracy"].high) == (0.0, pytest.approx(0.1135, abs=1e-4))
+    assert none.row()["accuracy_high"] == metrics["accuracy"].high
+    assert metrics["truncated"].high > 0 and metrics["mean_reward"].low == metrics["mean_reward"].high == 0
     assert "0.000 to 0.114" in table({"greedy": none})[1]
     assert not any("0.000 to 0.000" in line for line in metric_lines({"greedy": none}, {"greedy": {}}))
     alike = result_of([episode(reward(float(n)), task, n) for task in range(30) for n in (0, 1)], played(samples=2))
@@ -336,10 +338,10 @@ def test_what_sets_say_together_stands_in_lines_and_in_the_json(monkeypatch: pyt
     whole = result_of([episode(reward(1.0), 0), episode(reward(0.0), 1)], played())
     steps = result_of([episode(reward(1.0), 2), episode(reward(1.0), 3)], played())
     ours = {"whole/greedy": replace(whole, group="g").played, "steps/greedy": steps.played}
-    lines, found = combine_plays(plays, ours)
+    lines, totals = combine_plays(plays, ours)
     assert lines[0].startswith("steps/greedy: single steps of whole/greedy: steps and task right 1, steps alone 1,")
     assert lines[1] == "g/greedy  mean 0.500 over 1 sets"
-    assert found["steps"]["steps/greedy"]["steps_alone"] == 1 and found["groups"]["g/greedy"]["increase"] is None
+    assert totals["steps"]["steps/greedy"]["steps_alone"] == 1 and totals["groups"]["g/greedy"]["increase"] is None
     assert combine_plays({"whole/greedy": plays["whole/greedy"]}, {"whole/greedy": steps.played}) == ([], {})
 
 

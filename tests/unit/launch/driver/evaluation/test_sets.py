@@ -49,13 +49,13 @@ def test_each_set_has_its_own_environment_reward_and_sampling(tmp_path: Path) ->
         "multiple_choice",
     )
     assert small.recipe.reward.format == 0.2
-    assert [len(each.tasks) for each in (small, short, other)] == [5, 16, 7]
+    assert [len(eval_set.tasks) for eval_set in (small, short, other)] == [5, 16, 7]
     plays = plays_of(recipe(tmp_path))
     assert list(plays) == ["small/greedy", "small/sampled", "short/sampled", "other/greedy"]
     plan = plays["small/sampled"].plan()
     assert (plan.purpose, plan.group_size, plan.temperature, plan.top_p) == ("eval-small-sampled", 6, 0.7, 0.95)
     assert (plan.max_turn_tokens, plays["small/greedy"].plan().top_p) == (8, 1.0)
-    assert [each.env.name for each in recipes_of(recipe(tmp_path))] == ["calculator"] * 3 + ["questions"]
+    assert [config.env.name for config in recipes_of(recipe(tmp_path))] == ["calculator"] * 3 + ["questions"]
 
 
 def test_the_tasks_of_a_set_are_drawn_by_seed_and_more_of_them_continue_fewer(tmp_path: Path) -> None:

@@ -17,8 +17,8 @@ def opened(folder: Path, begun: object = None) -> Transcripts:
 
 
 def pair(sequence: int, reward: float | Failure = 1.0) -> Group:
-    one = turn((1, 2), (7, 8))
-    return group(ticket(sequence), *(trajectory(one, sibling=at, reward=reward) for at in range(2)))
+    exchange = turn((1, 2), (7, 8))
+    return group(ticket(sequence), *(trajectory(exchange, sibling=at, reward=reward) for at in range(2)))
 
 
 def test_what_was_played_is_read_back_without_its_tokens(tmp_path: Path) -> None:
@@ -29,8 +29,8 @@ def test_what_was_played_is_read_back_without_its_tokens(tmp_path: Path) -> None
     assert json.loads(line)["token_ids"] == [[7, 8]]
     again = opened(tmp_path / "a")
     assert (list(again.played["hotpotqa/sampled"]), again.played["greedy"]) == ([3], {})
-    (one, other) = again.records("hotpotqa/sampled")
-    assert (one.reward, one.num_tokens, one.token_ids, other.sibling) == (1.0, 2, (), 1)
+    (record, other) = again.records("hotpotqa/sampled")
+    assert (record.reward, record.num_tokens, record.token_ids, other.sibling) == (1.0, 2, (), 1)
     again.close()
 
 

@@ -45,21 +45,21 @@ def begin(tmp_path: Path, part: str) -> subprocess.Popen[bytes]:
         "SOME_API_KEY": SECRET,
     }
     with (tmp_path / f"{part}.log").open("wb") as log:
-        made = subprocess.Popen([sys.executable, "-S", "-c", PART], env=environment, stdout=log)
+        process = subprocess.Popen([sys.executable, "-S", "-c", PART], env=environment, stdout=log)
     deadline = time.monotonic() + 20
     while not (tmp_path / f"{part}.log").read_text() and time.monotonic() < deadline:
         time.sleep(0.01)
-    return made
+    return process
 
 
 @pytest.fixture
 def parts(tmp_path: Path) -> Iterator[dict[str, subprocess.Popen[bytes]]]:
-    found = {name: begin(tmp_path, name) for name in ("rollout:0", "learner:0")}
-    found["rollout:0"].send_signal(signal.SIGSTOP)
-    yield found
-    for each in found.values():
-        each.kill()
-        each.wait()
+    processes = {name: begin(tmp_path, name) for name in ("rollout:0", "learner:0")}
+    processes["rollout:0"].send_signal(signal.SIGSTOP)
+    yield processes
+    for process in processes.values():
+        process.kill()
+        process.wait()
 
 
 def run_directory(tmp_path: Path) -> Path:
@@ -71,7 +71,7 @@ def run_directory(tmp_path: Path) -> Path:
 
 
 def texts(folder: Path) -> dict[str, str]:
-    return {str(each.relative_to(folder)): each.read_text() for each in folder.rglob("*") if each.is_file()}
+    return {str(path.relative_to(folder)): path.read_text() for path in folder.rglob("*") if path.is_file()}
 
 
 def test_a_stopped_part_is_named_and_nothing_secret_is_written(
@@ -79,24 +79,24 @@ def test_a_stopped_part_is_named_and_nothing_secret_is_written(
 ) -> None:
     run = run_directory(tmp_path)
     known = tuple(list_parts(owner_of(os.getpid())))
-    assert [each.part for each in known] == ["learner:0", "rollout:0"]
+    assert [part.part for part in known] == ["learner:0", "rollout:0"]
     parts["learner:0"].kill()
     parts["learner:0"].wait()
     folder = make_folder(run, 3, "stall", "wait_rollout", 5)
     text = f"waiting with {SECRET}"
     write_facts(folder, Facts(kind="stall", who="wait_rollout", text="waits", time=1.0, phase={
         "name": "wait_rollout", "since_s": 9.0, "usual_s": None}))  # fmt: skip
-    found = collect(Request(folder=folder, run=run, driver=os.getpid(), known=known, named=("JUDGE",)))
-    by_name = {each.part: each for each in found.parts}
-    assert by_name["rollout:0"].state == "stopped" and found.gone == ("learner:0",)
+    facts = collect(Request(folder=folder, run=run, driver=os.getpid(), known=known, named=("JUDGE",)))
+    by_name = {part.part: part for part in facts.parts}
+    assert by_name["rollout:0"].state == "stopped" and facts.gone == ("learner:0",)
     if not by_name["rollout:0"].problem:  # where the system lets us read another process
         assert "a_place_of_its_own" in by_name["rollout:0"].at
     written = texts(folder)
     assert "rollout:0" in written[PARAGRAPH] and "is stopped" in written[PARAGRAPH]
-    assert any("said last" in each for name, each in written.items() if name.startswith("logs/learner-0"))
+    assert any("said last" in content for name, content in written.items() if name.startswith("logs/learner-0"))
     assert json.loads(written["journal-tail.jsonl"].splitlines()[-1]) == {"row": 299}
     assert {"config.yaml", "gpu.txt", "machine.txt"} <= written.keys()
-    assert not [name for name, each in written.items() if SECRET in each or "abcdefgh12345" in each], text
+    assert not [name for name, content in written.items() if SECRET in content or "abcdefgh12345" in content], text
 
 
 def test_the_driver_collects_what_is_logged_and_its_end_has_a_folder(
@@ -119,7 +119,7 @@ def test_the_driver_collects_what_is_logged_and_its_end_has_a_folder(
         return folder
 
     failed = asyncio.run(go())
-    assert [each.name for each in list_folders(run)] == ["000007-lost-rollout-0", "000007-failed-run"]
+    assert [incident.name for incident in list_folders(run)] == ["000007-lost-rollout-0", "000007-failed-run"]
     assert failed == run / "incidents" / "000007-failed-run"
     lost = read_facts(run / "incidents" / "000007-lost-rollout-0")
     assert lost.phase["name"] == "update" and lost.seconds is not None and "serves again" in lost.also[0]
@@ -146,7 +146,7 @@ def test_a_run_is_looked_at_from_outside_by_who_holds_its_lock(tmp_path: Path) -
         assert holder.stdout is not None and holder.stdout.readline() == b"ready\n"
         folder = collect_now(run)
         facts = read_facts(folder)
-        assert folder.name == "000004-asked-run" and [each.pid for each in facts.parts] == [holder.pid]
+        assert folder.name == "000004-asked-run" and [part.pid for part in facts.parts] == [holder.pid]
         after = collect_after(run, holder.pid, "the driver was killed (SIGKILL).")
         assert after is not None and "was killed" in read_facts(after).text
     finally:

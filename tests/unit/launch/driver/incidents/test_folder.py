@@ -22,7 +22,7 @@ def made(run: Path, at: float, who: str = "rollout:0", keep: int = 3) -> Path:
 def test_the_oldest_go_and_names_are_plain(tmp_path: Path) -> None:
     for at in range(6):
         made(tmp_path, float(at))
-    assert [each.name for each in list_folders(tmp_path)] == [f"00000{at}-lost-rollout-0" for at in (3, 4, 5)]
+    assert [incident.name for incident in list_folders(tmp_path)] == [f"00000{at}-lost-rollout-0" for at in (3, 4, 5)]
     assert folder_name(7, "stall", "../../etc/x y") == "000007-stall-etc-x-y"
     assert made(tmp_path, 5.0).name == "000005-lost-rollout-0-2"
 
@@ -45,5 +45,5 @@ def test_a_bundle_has_all_files_without_secrets(tmp_path: Path) -> None:
     write_bundle(folder, target, Hider(["planted-0123"]))
     with tarfile.open(target) as archive:
         assert sorted(archive.getnames()) == [f"{folder.name}/incident.json", f"{folder.name}/logs/a.out"]
-        held = archive.extractfile(f"{folder.name}/logs/a.out")
-        assert held is not None and held.read() == b"token=***\nline 2\n"
+        member = archive.extractfile(f"{folder.name}/logs/a.out")
+        assert member is not None and member.read() == b"token=***\nline 2\n"

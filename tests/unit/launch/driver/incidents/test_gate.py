@@ -18,9 +18,9 @@ def first(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def gate(first: Path) -> Gate:
-    made = Gate()
-    made.opened(Trigger("lost", "rollout:0", "x", 100.0), first)
-    return made
+    incident_gate = Gate()
+    incident_gate.opened(Trigger("lost", "rollout:0", "x", 100.0), first)
+    return incident_gate
 
 
 def test_the_same_again_is_counted_for_ten_minutes(gate: Gate, first: Path) -> None:

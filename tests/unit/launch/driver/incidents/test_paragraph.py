@@ -32,7 +32,7 @@ def test_a_stopped_worker_is_named_with_what_waits_for_it() -> None:
 
 
 def test_without_a_culprit_the_places_of_the_awaited_stand_in_it() -> None:
-    parts = tuple(replace(each, state="sleeping") for each in STALL.parts)
+    parts = tuple(replace(part, state="sleeping") for part in STALL.parts)
     text = describe(replace(STALL, parts=parts))
     assert "rollout:0 is in play (actors/worker.py:90)" in text and "No process is stopped" not in text
     assert "learner:0 is in" not in text
@@ -44,7 +44,7 @@ def test_a_part_without_a_process_is_gone() -> None:
     facts = Facts(kind="lost", who="learner", text="the learner is dead (SIGKILL)", time=0.0, gone=("learner:1",))
     text = describe(facts)
     assert "learner:1 has no process any more." in text and "| learner:1 | | | gone | |" in text
-    assert any("memory" in each for each in advice(facts))
+    assert any("memory" in sentence for sentence in advice(facts))
 
 
 CASES = {
@@ -62,7 +62,7 @@ CASES = {
 
 @pytest.mark.parametrize("cause", CASES)
 def test_each_cause_has_its_advice(cause: str) -> None:
-    assert next(each.text for each in ADVICE if each.cause == cause) in advice(CASES[cause])
+    assert next(entry.text for entry in ADVICE if entry.cause == cause) in advice(CASES[cause])
 
 
 def test_facts_come_back_as_they_were_written(tmp_path: Path) -> None:

@@ -23,26 +23,26 @@ deep_in_it()
 
 
 def begin(how: str) -> subprocess.Popen[bytes]:
-    made = subprocess.Popen([sys.executable, "-c", CODE, how], stdout=subprocess.PIPE)
-    assert made.stdout is not None and made.stdout.readline() == b"ready\n"
-    return made
+    process = subprocess.Popen([sys.executable, "-c", CODE, how], stdout=subprocess.PIPE)
+    assert process.stdout is not None and process.stdout.readline() == b"ready\n"
+    return process
 
 
 @pytest.fixture
 def processes() -> Iterator[dict[str, subprocess.Popen[bytes]]]:
-    found = {how: begin(how) for how in ("answers", "silent")}
-    yield found
-    for each in found.values():
-        each.kill()
-        each.communicate()
+    children = {how: begin(how) for how in ("answers", "silent")}
+    yield children
+    for child in children.values():
+        child.kill()
+        child.communicate()
 
 
 def test_a_part_that_may_not_be_looked_into_is_asked_and_any_other_left_alone(
     processes: dict[str, subprocess.Popen[bytes]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(stacks, "ask_pyspy", lambda pid, deadline_s: Stack("", "", "forbidden"))
-    found = read_stack(processes["answers"].pid)
-    assert found.problem == "" and "deep_in_it" in found.place and found.text.count("thread ") == 2
+    stack = read_stack(processes["answers"].pid)
+    assert stack.problem == "" and "deep_in_it" in stack.place and stack.text.count("thread ") == 2
     assert read_stack(processes["silent"].pid) == Stack("", "", "forbidden")
     assert processes["silent"].poll() is None and processes["answers"].poll() is None
 
@@ -60,7 +60,7 @@ Current thread 0x00007f02 (most recent call first):
 
 def test_the_place_is_the_innermost_line_that_is_no_library() -> None:
     threads = parse_written(WRITTEN)
-    assert [each["thread_name"] for each in threads] == ["0x00007f01", "MainThread"]
+    assert [thread["thread_name"] for thread in threads] == ["0x00007f01", "MainThread"]
     assert place(threads) == "update (x/learners/rank.py:41), in backward"
     assert place(threads[:1]) == "wait (lib/python3.11/threading.py:320)"
     assert place([]) == ""

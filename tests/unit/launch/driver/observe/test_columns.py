@@ -46,10 +46,10 @@ def test_rows_fit_and_their_titles_are_said_once(width: int) -> None:
 
 
 def test_the_columns_that_matter_stay_longest() -> None:
-    whole = lay_out("rl", 45, [each.key for each in COLUMNS if "loss" not in each.title], 200)
+    whole = lay_out("rl", 45, [column.key for column in COLUMNS if "loss" not in column.title], 200)
     assert len(whole.header()) > 80
-    narrow = lay_out("rl", 45, [each.key for each in whole.columns], 40)
-    assert [each.title for each in narrow.columns][:2] == ["reward", "correct"]
+    narrow = lay_out("rl", 45, [column.key for column in whole.columns], 40)
+    assert [column.title for column in narrow.columns][:2] == ["reward", "correct"]
     assert len(narrow.header()) <= 40 and len(narrow.line(45, RL, "1:02:03")) <= 40
     assert lay_out("a-stage-with-a-very-long-name", 45, ["reward/mean"], 10).columns == ()
 

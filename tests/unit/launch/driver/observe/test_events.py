@@ -25,15 +25,15 @@ def test_rows_are_appended_with_step_and_stage_and_earlier_ones_stay(tmp_path: P
     again = Events(path, lambda: (5, "rl"))
     again.add("begin", "continuing from step 5", from_step=5)
     again.close()
-    found = records(path)
-    assert [(row["kind"], row["step"], row["stage"]) for row in found] == [
+    rows = records(path)
+    assert [(row["kind"], row["step"], row["stage"]) for row in rows] == [
         ("begin", 0, "sft"),
         ("checkpoint", 7, "rl"),
         ("begin", 5, "rl"),
     ]
-    assert found[1]["seconds"] == 1.235 and found[2]["from_step"] == 5
+    assert rows[1]["seconds"] == 1.235 and rows[2]["from_step"] == 5
     again.add("end", "of a run that is over")  # no error, and no row
-    assert records(path) == found
+    assert records(path) == rows
 
 
 def test_a_row_that_a_crash_tore_is_cut_off(tmp_path: Path) -> None:
@@ -95,26 +95,26 @@ def test_a_death_and_the_return_are_two_rows_with_their_times(tmp_path: Path) ->
     async def scenario() -> None:
         async def start(handle: int) -> None: ...
 
-        made = iter(range(10))
-        life = Supervised[int]("rollout:0", lambda: next(made), start, lambda handle: None, announces=False)
+        handles = iter(range(10))
+        life = Supervised[int]("rollout:0", lambda: next(handles), start, lambda handle: None, announces=False)
         first = await life.ensure()
         assert life.declare_dead(first, "it was killed")
         assert not life.declare_dead(first, "a second report of the same death")
         await life.revive()
         life.announce(groups=4)
         life.announce(groups=4)
-        service = Supervised[int]("retriever", lambda: next(made), start, lambda handle: None)
+        service = Supervised[int]("retriever", lambda: next(handles), start, lambda handle: None)
         service.declare_dead(await service.ensure(), "it was killed too")
         await service.revive()
 
     asyncio.run(scenario())
     events.close()
-    found = records(path)
-    assert [(row["kind"], row["who"], row.get("groups")) for row in found] == [
+    rows = records(path)
+    assert [(row["kind"], row["who"], row.get("groups")) for row in rows] == [
         ("lost", "rollout:0", None),
         ("restart", "rollout:0", 4),
         ("lost", "retriever", None),
         ("restart", "retriever", None),
     ]
-    assert all(row["detected_s"] >= 0 for row in found)
-    assert all(("recovered_s" in row) == (row["kind"] == "restart") for row in found)
+    assert all(row["detected_s"] >= 0 for row in rows)
+    assert all(("recovered_s" in row) == (row["kind"] == "restart") for row in rows)

@@ -171,7 +171,7 @@ def test_a_policy_that_blows_up_is_told_the_learning_rate_and_no_easier_tasks() 
     watching = watch()
     seen = [*rows(1, **RIGHT, kl__reference=0.0), *rows(1, 2, **LOST, kl__reference=2403.0)]
     first = said(watching, seen)
-    assert [each.split(":")[0] for each in first] == ["step 2"]
+    assert [line.split(":")[0] for line in first] == ["step 2"]
     assert "2.4e+03 nats a token: lower learner.lr=" in first[0]
     nothing = no_signal(**LOST, reward__max=0.0, episode__malformed=1.0, episode__turns=1.0)
     rambles = {
@@ -182,11 +182,11 @@ def test_a_policy_that_blows_up_is_told_the_learning_rate_and_no_easier_tasks() 
         "episode__count": 40.0,
     }
     later = said(watching, [*rows(1, 3, **LOST), *rows(4, 4, **nothing), *rows(3, 8, **rambles)])
-    found = {finding.what: finding.says for finding in watching.findings()}
-    assert {"blown_up", "fell", "scattered", "malformed", "untrained", "cut"} == set(found)
-    assert "fell from 1.080 at step 1 to 0.002: lower learner.lr=0.0005" in found["fell"]
-    assert "entropy rose from 0.026 to 4.7 nats" in found["scattered"]
-    assert "lost what it could do (correct 0.980 at step 1, now 0.000); lower learner.lr=" in found["untrained"]
+    texts = {finding.what: finding.says for finding in watching.findings()}
+    assert {"blown_up", "fell", "scattered", "malformed", "untrained", "cut"} == set(texts)
+    assert "fell from 1.080 at step 1 to 0.002: lower learner.lr=0.0005" in texts["fell"]
+    assert "entropy rose from 0.026 to 4.7 nats" in texts["scattered"]
+    assert "lost what it could do (correct 0.980 at step 1, now 0.000); lower learner.lr=" in texts["untrained"]
     for sentence in [*first, *later]:
         assert (
             "easier" not in sentence
@@ -374,10 +374,10 @@ SMOLLM2 = {"reward__min": 0.0, "reward__max": 1.0, "groups__trained": 8.0, "grou
 def entropies(*found: tuple[float, float], **more: float) -> list[str]:
     """What is said of (entropy, mean reward) of one step after another."""
     steps = enumerate(found, start=1)
-    made = (
+    batches = (
         rows(1, n, **SMOLLM2, entropy__mean=e, reward__mean=r, reward__part__correct=r, **more) for n, (e, r) in steps
     )
-    return said(watch(), [row for each in made for row in each])
+    return said(watch(), [row for batch in batches for row in batch])
 
 
 def test_an_entropy_of_a_tenth_is_said_where_rewards_no_longer_rise() -> None:
@@ -410,7 +410,7 @@ def test_a_stage_in_which_no_answer_was_ever_right_says_so_after_two_steps_and_a
     assert (finding.what, finding.steps, finding.of) == ("untrained", 1, 1)
     (sentence,) = said(watching, rows(1, 2, **few))
     assert "no episode solved its task; give " in sentence and "loop.group_size=8" in sentence
-    assert [(each.what, each.steps, each.first_step) for each in watching.findings()] == [("untrained", 2, 1)]
+    assert [(entry.what, entry.steps, entry.first_step) for entry in watching.findings()] == [("untrained", 2, 1)]
     recipe = compose("worlds/search", []).stages[-1].config
     other = HealthMonitor("rl", HealthSetting(recipe=recipe, max_turns=4, solved_by={"correct": 0.0}))
     assert "give examples in the prompt (env.demonstrations), easier tasks (env.*)" in said(other, rows(2, **few))[0]
@@ -424,8 +424,8 @@ def test_a_stage_that_trained_before_has_a_step_without_signal_now_and_then() ->
 
 
 def test_each_level_has_a_unit_and_a_reason() -> None:
-    assert len(levels.TABLE) > 25 and all(each.unit and each.why and each > 0 for each in levels.TABLE.values())
-    assert all(each.why and (each.steps or each.episodes) for each in (*levels.PROOF.values(), levels.OTHERWISE))
+    assert len(levels.TABLE) > 25 and all(level.unit and level.why and level > 0 for level in levels.TABLE.values())
+    assert all(proof.why and (proof.steps or proof.episodes) for proof in (*levels.PROOF.values(), levels.OTHERWISE))
 
 
 RECORDED = ["episode/token_limit", "entropy/mean", "reward/mean", "reward/part/accuracy", "ratio/outside_0.1"]
@@ -448,18 +448,18 @@ def test_of_a_pretrained_model_that_learns_nothing_is_said(recorded: list[tuple[
     watching = HealthMonitor("examples", setting)
     seen = [
         {**also, "mismatch/mean": 0.0167, "reward/part/format": 0.15, "step": n}
-        | dict(zip(RECORDED, each, strict=True))
-        for n, each in enumerate(recorded, start=1)
+        | dict(zip(RECORDED, values, strict=True))
+        for n, values in enumerate(recorded, start=1)
     ]
     assert said(watching, seen) == [] and watching.findings() == []
 
 
 def cut_steps(episodes: int, share: float, steps: int, draw: random.Random) -> list[dict[str, Any]]:
-    found = []
+    history = []
     for step in range(1, steps + 1):
         cut = sum(draw.random() < share for _ in range(episodes)) / episodes
-        found += rows(1, step, episode__count=float(episodes), episode__token_limit=cut)
-    return found
+        history += rows(1, step, episode__count=float(episodes), episode__token_limit=cut)
+    return history
 
 
 def test_a_constant_share_that_is_cut_off_is_said_of_small_steps_too() -> None:

@@ -12,18 +12,18 @@ STAGES = compose("quickstart", ["stages.rl.learner.lr=0.03"]).stages
 
 
 def row(step: int, greedy: float, sampled: float = 0.5, *, width: float = 0.03, prompts: str = "a") -> dict[str, Any]:
-    found: dict[str, Any] = {"step": step, "stage": "rl", "when": "during"}
-    found |= {"prompts": {"greedy": prompts, "sampled": "b"}}
+    record: dict[str, Any] = {"step": step, "stage": "rl", "when": "during"}
+    record |= {"prompts": {"greedy": prompts, "sampled": "b"}}
     for play, value in (("greedy", greedy), ("sampled", sampled)):
         ends = {"": value, "_low": value - width, "_high": value + width}
-        found |= {f"{play}/accuracy{end}": number for end, number in ends.items()}
-    return found
+        record |= {f"{play}/accuracy{end}": number for end, number in ends.items()}
+    return record
 
 
 def test_the_newest_is_compared_with_the_best_before_it() -> None:
-    found = largest_drop([row(0, 0.7), row(10, 0.95), row(20, 0.9), row(30, 0.0, 0.4)])
-    assert found is not None and (found.play, found.best, found.best_step, found.now) == ("greedy", 0.95, 10, 0.0)
-    assert found.describe() == "held-out accuracy fell from 0.950 to 0.000 (greedy, from step 10 to 30)"
+    drop = largest_drop([row(0, 0.7), row(10, 0.95), row(20, 0.9), row(30, 0.0, 0.4)])
+    assert drop is not None and (drop.play, drop.best, drop.best_step, drop.now) == ("greedy", 0.95, 10, 0.0)
+    assert drop.describe() == "held-out accuracy fell from 0.950 to 0.000 (greedy, from step 10 to 30)"
     (finding,) = find_drop([row(0, 0.95), row(12, 0.0)], STAGES)
     assert (finding.stage, finding.what, finding.first_step, finding.last_step) == ("rl", "held_out", 0, 12)
     assert "lower stages.rl.learner.lr=0.03" in finding.describe() and finding.describe().startswith(
@@ -51,9 +51,11 @@ def test_answers_of_an_evaluation_that_are_cut_off_are_said_with_their_limit() -
             row(9, 0.9) | shares | {f"{n}/episodes": episodes for n in ("greedy", "sampled")} | {"when": when},
         ]
 
-    (found,) = find_cut_off(played(0.1, 0.19), STAGES)
-    assert (found.what, found.stage, found.last_step) == ("held_out_cut", "rl", 9)
-    assert "10% of greedy" in found.says and "sampled" not in found.says and "rollout.max_turn_tokens=" in found.says
+    (finding,) = find_cut_off(played(0.1, 0.19), STAGES)
+    assert (finding.what, finding.stage, finding.last_step) == ("held_out_cut", "rl", 9)
+    assert (
+        "10% of greedy" in finding.says and "sampled" not in finding.says and "rollout.max_turn_tokens=" in finding.says
+    )
     assert "20% of sampled" in find_cut_off(played(0.09, 0.2), STAGES)[0].says
     assert find_cut_off(played(0.09, 0.19), STAGES) == find_cut_off(played(0.9, 0.9, episodes=99), STAGES) == []
     assert find_cut_off(played(0.9, 0.9, when="before"), STAGES) == find_cut_off([], STAGES) == []
@@ -65,8 +67,8 @@ def test_the_limit_of_answers_that_are_cut_off_is_that_of_their_evaluation() -> 
 
     def limits(play: str) -> str:
         cut = {f"{play}/truncated": 0.9, f"{play}/episodes": 200}
-        (found,) = find_cut_off([row(9, 0.9) | {"when": "after"} | cut], stages)
-        return found.says.partition(": raise ")[2]
+        (finding,) = find_cut_off([row(9, 0.9) | {"when": "after"} | cut], stages)
+        return finding.says.partition(": raise ")[2]
 
     turn, window = "eval.max_turn_tokens=48", "engine.max_model_len=512"
     assert limits("own/greedy") == f"{turn} or eval.sets.own.max_response_tokens=96 or {window}"

@@ -26,9 +26,9 @@ def watch(floor_s: float = 10.0, **more: Any) -> tuple[PhaseWatch, Hand]:
 
 
 def go_through(phases: PhaseWatch, hand: Hand, name: str, *seconds: float) -> None:
-    for each in seconds:
+    for duration in seconds:
         phases.enter(name)
-        hand.now += each
+        hand.now += duration
         phases.leave()
 
 
@@ -39,9 +39,9 @@ def test_it_is_overdue_after_the_factor_times_the_median_and_said_once() -> None
     hand.now += 32.9
     assert phases.overdue() is None
     hand.now += 0.2
-    found = phases.overdue()
-    assert found is not None and (found.name, found.stage, found.known) == ("update", "rl", 4)
-    assert found.usual_s == 5.5 and abs(found.since_s - 33.1) < 1e-9
+    phase = phases.overdue()
+    assert phase is not None and (phase.name, phase.stage, phase.known) == ("update", "rl", 4)
+    assert phase.usual_s == 5.5 and abs(phase.since_s - 33.1) < 1e-9
     hand.now += 1000.0
     assert phases.overdue() is None
     phases.leave()
@@ -67,8 +67,8 @@ def test_first_ones_are_overdue_after_ten_times_the_floor() -> None:
     hand.now += 99.0
     assert phases.overdue() is None
     hand.now += 2.0
-    found = phases.overdue()
-    assert found is not None and found.usual_s is None
+    phase = phases.overdue()
+    assert phase is not None and phase.usual_s is None
 
 
 def test_between_phases_nothing_is_overdue() -> None:
@@ -119,12 +119,12 @@ def test_a_first_wait_may_take_as_long_as_its_episodes_and_held_weights_as_long_
     """300 s is the least of an episode: with a lag of 2 three of them follow one another."""
     keys = ["loop.max_policy_lag=2", "eval.every=5", "eval.deadline_s=400"]
     recipe = compose("quickstart", keys).stages[-1].config
-    held = compose("quickstart", [*keys, "eval.hold_weights=true"]).stages[-1].config
+    held_recipe = compose("quickstart", [*keys, "eval.hold_weights=true"]).stages[-1].config
     assert long_phases(recipe) == {f"{FIRST}wait_rollout": 900.0}
-    assert long_phases(held) == {f"{FIRST}wait_rollout": 900.0, "publish_previous": 400.0}
+    assert long_phases(held_recipe) == {f"{FIRST}wait_rollout": 900.0, "publish_previous": 400.0}
 
     def overdue_after(name: str, known: int, seconds: float) -> bool:
-        phases, hand = watch(10.0, long=lambda: long_phases(held))
+        phases, hand = watch(10.0, long=lambda: long_phases(held_recipe))
         go_through(phases, hand, name, *[1.0] * known)
         phases.enter(name)
         hand.now += seconds

@@ -71,7 +71,7 @@ def test_rows_stay_in_the_scrollback_of_a_terminal_as_in_a_log(clock: Clock) -> 
     for title, value in (("reward", "0.250"), ("update", "0.5s")):  # under its title
         assert rows[0].index(value) + len(value) == titles.index(title) + len(title)
     plain = [re.sub(r"\x1b\[[0-9;?]*[A-Za-z]|\r", "", line).strip() for line in out.getvalue().splitlines()]
-    assert [line for line in plain if line in [each.strip() for each in expected]] == [e.strip() for e in expected]
+    assert [line for line in plain if line in [entry.strip() for entry in expected]] == [e.strip() for e in expected]
 
 
 def test_the_clock_says_what_is_awaited_and_for_how_long(clock: Clock) -> None:

@@ -92,11 +92,11 @@ class Process:
 def test_what_is_born_while_others_end_goes_too_and_what_survives_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     first, born, stuck = Process(1), Process(2), Process(3, stuck=True)
     looks = iter([[first, stuck], [born, stuck], [stuck]])
-    waited: Any = lambda processes, timeout: ([], [each for each in processes if each.stuck])  # noqa: E731
+    waited: Any = lambda processes, timeout: ([], [process for process in processes if process.stuck])  # noqa: E731
     monkeypatch.setattr(cleanup.psutil, "wait_procs", waited)
     left = cleanup.end_processes(lambda: next(looks))  # type: ignore[arg-type,return-value]
     assert left == [stuck]
-    assert [each.signals for each in (first, born, stuck)] == [[15], [15], [15, 9]]
+    assert [process.signals for process in (first, born, stuck)] == [[15], [15], [15, 9]]
     assert cleanup.describe_survivors(left).startswith("rlsys: processes that do not end: 3 sleeper3: ")
     assert cleanup.describe_survivors([]) == ""
 

@@ -25,30 +25,30 @@ RECIPE = RecipeConfig(env=CalculatorConfig(train_tasks=8, held_out_tasks=2))
 @pytest.fixture
 def asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, str]]:
     """(model, which weights) of each question to the hub. `old/...` has weights in the older format alone."""
-    found: list[tuple[str, str]] = []
+    questions: list[tuple[str, str]] = []
 
     def snapshot_download(model: str, *, allow_patterns: list[str], ignore_patterns: list[str]) -> str:
         if model == "gone/model":
             raise OSError("404")
-        found.append((model, allow_patterns[-1]))
+        questions.append((model, allow_patterns[-1]))
         folder = tmp_path / model
         folder.mkdir(parents=True, exist_ok=True)
-        there = "pytorch_model.bin" if model.startswith("old/") else "model.safetensors"
-        if Path(there).match(allow_patterns[-1]):
-            (folder / there).touch()
+        file = "pytorch_model.bin" if model.startswith("old/") else "model.safetensors"
+        if Path(file).match(allow_patterns[-1]):
+            (folder / file).touch()
         return str(folder)
 
     monkeypatch.setattr(huggingface_hub, "snapshot_download", snapshot_download)
     monkeypatch.setenv(hub.OFFLINE, "0")
     monkeypatch.delenv("RAY_ADDRESS", raising=False)
-    return found
+    return questions
 
 
 def test_a_name_of_the_hub_is_no_folder(asked: list[tuple[str, str]], tmp_path: Path, monkeypatch: Any) -> None:
-    given = ["Qwen/Qwen2.5-7B", "/shared/model", "./own", str(tmp_path), "a/b/c", "gpt2", "gpt2"]
-    assert downloads.from_hub(given) == ("Qwen/Qwen2.5-7B", "gpt2")
+    models = ["Qwen/Qwen2.5-7B", "/shared/model", "./own", str(tmp_path), "a/b/c", "gpt2", "gpt2"]
+    assert downloads.from_hub(models) == ("Qwen/Qwen2.5-7B", "gpt2")
     monkeypatch.setenv(hub.OFFLINE, "1")
-    assert downloads.from_hub(given) == ()
+    assert downloads.from_hub(models) == ()
 
 
 def test_weights_in_the_older_format_are_fetched_only_where_there_are_no_others(asked: list[tuple[str, str]]) -> None:
@@ -71,16 +71,16 @@ def test_on_this_machine_each_model_is_fetched_once_for_all_that_load_it(
     asked: list[tuple[str, str]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     judge = ServiceSpec(name="judge", config=None, start=start_world, models=("judge/model",))
-    given, said = tmp_path / "given", list[str]()
-    write = f"import sys; open({str(given)!r}, 'a').write(' '.join(sys.argv[2:]))"
+    log, lines = tmp_path / "given", list[str]()
+    write = f"import sys; open({str(log)!r}, 'a').write(' '.join(sys.argv[2:]))"
     monkeypatch.setattr(downloads, "COMMAND", (sys.executable, "-c", write))
     checking = nodes.check_nodes(
         [], RECIPE, [RECIPE], SimpleNamespace(servers=[judge]), DEVICES["cpu"], model=("model.path", "new/model"),  # type: ignore[arg-type]
-        teachers=[("learner.reference", "taught/model")], shared=[], ranks=2, doing=said.append,
+        teachers=[("learner.reference", "taught/model")], shared=[], ranks=2, doing=lines.append,
     )  # fmt: skip
     assert asyncio.run(checking) == nodes.Found()
-    assert given.read_text().split() == ["new/model", "taught/model", "judge/model"]
-    assert len(said) == 1 and all(model in said[0] for model in given.read_text().split())
+    assert log.read_text().split() == ["new/model", "taught/model", "judge/model"]
+    assert len(lines) == 1 and all(model in lines[0] for model in log.read_text().split())
 
 
 def child(monkeypatch: pytest.MonkeyPatch, script: str) -> None:

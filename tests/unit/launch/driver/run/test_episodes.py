@@ -35,7 +35,7 @@ REWARD = Reward(
 def group(sequence: int, siblings: int = 2) -> Group:
     turns = [made.turn((1, 2), (5, 6))]
     return made.group(
-        made.ticket(sequence), *(made.trajectory(*turns, sibling=each, reward=REWARD) for each in range(siblings))
+        made.ticket(sequence), *(made.trajectory(*turns, sibling=sibling, reward=REWARD) for sibling in range(siblings))
     )
 
 
@@ -52,8 +52,8 @@ def follow(folder: Path, row: dict[str, Any]) -> dict[str, Any]:
     """The episode that a row leads to."""
     path = folder / row["file"]
     content = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
-    found: dict[str, Any] = json.loads(content[row["offset"] : row["offset"] + row["length"]])
-    return found
+    episode: dict[str, Any] = json.loads(content[row["offset"] : row["offset"] + row["length"]])
+    return episode
 
 
 def test_a_large_file_of_trajectories_is_compressed_and_there_is_one_of_a_step(tmp_path: Path) -> None:
@@ -91,13 +91,13 @@ def test_a_compressed_file_is_read_whole_by_anyone_and_a_line_of_it_from_its_mem
             first = [row["packed"] for row in rows if row["packed"][2] == 0]
             assert [begin for begin, _, _ in first[1:]] == [end for _, end, _ in first[:-1]] and first[0][0] == 0
             assert first[-1][1] == file.stat().st_size and 2 < len(first) <= len(content) / 10_000 + 1
-            wanted = rows.index(next(row for row in rows if row["packed"][0] == first[1][0]))
-            own, stored = rows[wanted]["packed"], file.read_bytes()
+            position = rows.index(next(row for row in rows if row["packed"][0] == first[1][0]))
+            own, stored = rows[position]["packed"], file.read_bytes()
             opened = read_episodes(read_directory(run))
             assert [json.loads(line)["sequence"] for _, line in opened.lines(range(60))] == [n // 2 for n in range(60)]
             file.write_bytes(b"?" * own[0] + stored[own[0] : own[1]] + b"?" * (len(stored) - own[1]))
-            ((row, line),) = opened.lines([wanted])
-            assert (row, json.loads(line)["sequence"]) == (wanted, wanted // 2)
+            ((row, line),) = opened.lines([position])
+            assert (row, json.loads(line)["sequence"]) == (position, position // 2)
             assert list(opened.lines([0])) == []  # and of what is damaged nothing
 
 
@@ -112,8 +112,8 @@ def test_rows_of_a_compressed_file_that_lack_its_end_do_not_stand_for_it(
     EpisodeFiles(folder).save("step-000001", [group(3)] * 4, {}, TrajectoriesConfig(compress_mb=0), of)
     lines = (folder / "index.jsonl").read_text().splitlines(keepends=True)
     (folder / "index.jsonl").write_text("".join(lines[:6]))
-    found = read_episodes(read_directory(run))
-    assert len(found) == 8 and len(list(found.lines(range(8)))) == 8
+    episodes = read_episodes(read_directory(run))
+    assert len(episodes) == 8 and len(list(episodes.lines(range(8)))) == 8
 
 
 def test_a_line_is_on_its_way_to_the_disk_before_the_next_group_comes(tmp_path: Path) -> None:

@@ -77,10 +77,10 @@ def test_parts_stand_in_the_order_in_which_they_are_placed() -> None:
     of_rank, of_engine, *_ = needs_by_part(RECIPE, [], [], DEVICES["cpu"], MODEL, ranks=1, teachers=[taught])
     assert (of_rank.models, of_engine.models) == ((MODEL, taught), (MODEL,))
     on_gpus = needs_by_part(RECIPE, [], [], DEVICES["cuda"], MODEL, ranks=1)
-    assert [each.memory_mb for each in on_gpus] == [0, 0, 0]
-    assert all(each.gpus for each in on_gpus) and not together.gpus
+    assert [need.memory_mb for need in on_gpus] == [0, 0, 0]
+    assert all(need.gpus for need in on_gpus) and not together.gpus
     played = needs_by_part(RECIPE, [RECIPE], [], DEVICES["cpu"], MODEL, ranks=0)
-    assert [each.weights for each in played] == [None, None]  # a checkpoint, which nobody sends
+    assert [need.weights for need in played] == [None, None]  # a checkpoint, which nobody sends
 
 
 def test_a_node_whose_gpus_cannot_be_used_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -113,34 +113,34 @@ def test_a_shared_folder_is_told_from_one_of_the_same_name(tmp_path: Path) -> No
 
 
 def test_versions_in_a_folder_on_a_disk_take_no_ram(monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: list[float] = []
-    monkeypatch.setattr(launch.driver.run.nodes.preflight, "check_host", asked.append)
+    sizes: list[float] = []
+    monkeypatch.setattr(launch.driver.run.nodes.preflight, "check_host", sizes.append)
     monkeypatch.setattr(launch.driver.run.nodes.preflight, "check_room", lambda *_: None)
     for folder in (None, "/local/weights"):
         check_node(NodeRequirements(host_bytes=100.0, weights=(folder, 20, 0)), (), make_world)
-    assert asked == [120.0, 100.0]
+    assert sizes == [120.0, 100.0]
 
 
 def test_what_a_node_lacks_is_named_by_its_key(tmp_path: Path) -> None:
-    def said(holds: NodeRequirements) -> str:
+    def problem(holds: NodeRequirements) -> str:
         with pytest.raises(BadInput) as error:
             check_node(holds, (), make_world)
         return str(error.value)
 
     assert (
-        said(NodeRequirements(models=(("model.path", "/nothing/there"),)))
+        problem(NodeRequirements(models=(("model.path", "/nothing/there"),)))
         == "model.path='/nothing/there': no such folder"
     )
     missing = str(tmp_path / "corpus.jsonl")
     serving = ServiceSpec(name="s", config=corpus(missing), start=start_world, check=check_world)
-    assert said(NodeRequirements(serving=(serving,))) == f"env.retriever.corpus={missing!r}: no such file or folder"
-    assert "too little memory" in said(NodeRequirements(memory_mb=10**9))
+    assert problem(NodeRequirements(serving=(serving,))) == f"env.retriever.corpus={missing!r}: no such file or folder"
+    assert "too little memory" in problem(NodeRequirements(memory_mb=10**9))
     away = replace(RECIPE, env=SearchQAConfig(retriever=SearchConfig(url="http://127.0.0.1:9")))
-    assert "no server answers there" in said(NodeRequirements(playing=(away,)))
-    assert "set cluster.weights_dir" in said(NodeRequirements(weights=("/nothing/there", 0, 0)))
+    assert "no server answers there" in problem(NodeRequirements(playing=(away,)))
+    assert "set cluster.weights_dir" in problem(NodeRequirements(weights=("/nothing/there", 0, 0)))
     ranks = NodeRequirements(host_bytes=10.0**17) + NodeRequirements(host_bytes=9 * 10.0**17)
-    assert "its learner ranks keep about 1,000,000,000 GB in RAM" in said(ranks)
-    assert "free, two versions of the weights" in said(NodeRequirements(weights=(str(tmp_path), 10**18, 0)))
+    assert "its learner ranks keep about 1,000,000,000 GB in RAM" in problem(ranks)
+    assert "free, two versions of the weights" in problem(NodeRequirements(weights=(str(tmp_path), 10**18, 0)))
     check_node(NodeRequirements(), (), make_world)
 
 
@@ -172,8 +172,8 @@ def test_answers_of_a_judge_are_not_kept_where_they_are_lost_with_a_node(monkeyp
         judge = JudgeConfig(model="some/hub-name", cache_file=file, outage_s=1.0)
         return replace(RECIPE, reward=SwirlRewardConfig(judge=judge))
 
-    kept = recipe("/shared/judge.sqlite")
-    assert cache_folders([kept, kept, recipe(None), RECIPE]) == [
+    config = recipe("/shared/judge.sqlite")
+    assert cache_folders([config, config, recipe(None), RECIPE]) == [
         ("reward.judge.cache_file='/shared/judge.sqlite'", Path("/shared"))
     ]
     check_rollouts(recipe("judge.sqlite"))  # on this machine alone it is not lost
@@ -227,14 +227,14 @@ def test_a_card_of_this_machine_that_others_fill_is_named_before_anything_starts
     monkeypatch.setattr(machine, "cards_of_machine", lambda: cards)
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,1")
     none: Any = SimpleNamespace(servers=[])
-    found = asyncio.run(check_nodes([], RECIPE, [], none, DEVICES[device], model=MODEL, shared=[]))
-    assert [line.partition(" (")[0] for line in found.held] == said and found.machines == {}
+    nodes = asyncio.run(check_nodes([], RECIPE, [], none, DEVICES[device], model=MODEL, shared=[]))
+    assert [line.partition(" (")[0] for line in nodes.held] == said and nodes.machines == {}
 
 
 def test_a_probe_tells_which_cards_of_its_node_others_fill(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(machine, "check_cuda", lambda: None)
     full = Card("0", "a", "H100", 81008, 60000)
     monkeypatch.setattr(launch.driver.run.nodes, "cards_of_machine", lambda: [full])
-    found = Probe({}).look(VERSION, NodeRequirements(gpus=True), [])
-    assert len(found[HELD]) == 1 and "GPU 0" in found[HELD][0]
+    report = Probe({}).look(VERSION, NodeRequirements(gpus=True), [])
+    assert len(report[HELD]) == 1 and "GPU 0" in report[HELD][0]
     assert Probe({}).look(VERSION, NodeRequirements(), [])[HELD] == []

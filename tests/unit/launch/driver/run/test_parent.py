@@ -185,10 +185,10 @@ def begun(run: Path) -> Path:
 def test_a_driver_that_ray_ended_gets_its_line_its_summary_and_no_processes(tmp_path: Path) -> None:
     process = started(ends_without_a_word(begun(tmp_path), "os._exit(1)"))
     child = psutil.Process(int(line(process)))
-    said = process.communicate()[1]
+    stderr = process.communicate()[1]
     assert process.returncode == 1
-    assert said.startswith(f"rlsys: failed: {HEAD} died") and said.count("\n") == 1
-    assert "the same command continues the run from step 4" in said
+    assert stderr.startswith(f"rlsys: failed: {HEAD} died") and stderr.count("\n") == 1
+    assert "the same command continues the run from step 4" in stderr
     summary = json.loads((tmp_path / "summary.json").read_text())
     assert (summary["status"], summary["steps"], HEAD in summary["reason"]) == ("failed", 5, True)
     assert summary["sha256"] == own_digest(summary)

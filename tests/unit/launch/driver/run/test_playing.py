@@ -74,8 +74,8 @@ def test_groups_begin_in_order_until_no_more_are_wanted_and_those_under_way_end(
         assert str(group) == f"group {each.sequence}"
         finished.append(each.sequence)
 
-    wanted = iter([True] * 5 + [False] * 9)
-    asyncio.run(play_each(Pool(), owed(9), 2, end, lambda: next(wanted)))
+    answers = iter([True] * 5 + [False] * 9)
+    asyncio.run(play_each(Pool(), owed(9), 2, end, lambda: next(answers)))
     assert [ticket.sequence for ticket in began] == sorted(finished) == [0, 1, 2, 3, 4]
     assert {(ticket.epoch, ticket.attempt, ticket.start_version) for ticket in began} == {(0, 0, 0)}
     began.clear()

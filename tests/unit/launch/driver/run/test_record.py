@@ -25,8 +25,8 @@ stages: [{name: rl, kind: rl, steps: 2}]
 
 
 def read(folder: Path) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads((folder / "run.json").read_text())
-    return found
+    record: dict[str, Any] = json.loads((folder / "run.json").read_text())
+    return record
 
 
 def begin(folder: Path, step: int, overrides: list[str]) -> None:
@@ -46,7 +46,7 @@ def test_each_process_that_works_in_a_run_directory_adds_one_attempt(tmp_path: P
     assert (node["name"], node["driver"], node["parts"]) == ("node 1", True, ["driver"]) and node["cores"] >= 1
     begin(tmp_path, 40, [])
     second = read(tmp_path)
-    assert [each["from_step"] for each in second["attempts"]] == [0, 40]
+    assert [entry["from_step"] for entry in second["attempts"]] == [0, 40]
     assert second["attempts"][0] == attempt
 
 
@@ -55,7 +55,7 @@ def test_a_record_that_cannot_be_read_does_not_end_a_run_that_can_be_continued(
 ) -> None:
     (tmp_path / "run.json").write_text('{"attempts": [')
     begin(tmp_path, 40, [])
-    assert [each["from_step"] for each in read(tmp_path)["attempts"]] == [40]
+    assert [attempt["from_step"] for attempt in read(tmp_path)["attempts"]] == [40]
     assert "earlier attempts" in caplog.text
 
 
@@ -72,8 +72,8 @@ def test_a_disk_that_is_full_later_costs_a_line(tmp_path: Path, caplog: pytest.L
 def test_parts_by_node_the_drivers_first() -> None:
     machines = {"a": {"cores": 8}, "b": {"cores": 96}}
     names = ["learner rank 0", "learner rank 1", "rollout:0"]
-    found = place_parts(names, ["b", "b", "a"], machines, driver="a")
-    assert found == [
+    nodes = place_parts(names, ["b", "b", "a"], machines, driver="a")
+    assert nodes == [
         {"name": "node 1", "driver": True, "cores": 8, "parts": ["driver", "rollout:0"]},
         {"name": "node 2", "driver": False, "cores": 96, "parts": ["learner rank 0", "learner rank 1"]},
     ]
@@ -120,11 +120,11 @@ def test_files_that_a_configuration_reads_have_digests(tmp_path: Path, monkeypat
     (folder / "b.jsonl").write_text("b")
     (folder / "a.jsonl").write_text("a")
     text = "env: {data: tasks.jsonl, eval_data: more, cache_file: tasks.jsonl}\nmodel: {path: tasks.jsonl}\n"
-    found = data_files(f"{text}stages: [{{data: {{tasks.jsonl: 3, org/name: null}}}}]\n")
-    assert found == {"tasks.jsonl": [Path("tasks.jsonl")], "more": [Path("more/a.jsonl"), Path("more/b.jsonl")]}
+    files = data_files(f"{text}stages: [{{data: {{tasks.jsonl: 3, org/name: null}}}}]\n")
+    assert files == {"tasks.jsonl": [Path("tasks.jsonl")], "more": [Path("more/a.jsonl"), Path("more/b.jsonl")]}
     whole = hashlib.sha256((tmp_path / "tasks.jsonl").read_bytes()).hexdigest()
-    assert digest_files(found["tasks.jsonl"]) == {"sha256": whole, "bytes": 37}
-    assert digest_files(found["more"])["files"] == 2
+    assert digest_files(files["tasks.jsonl"]) == {"sha256": whole, "bytes": 37}
+    assert digest_files(files["more"])["files"] == 2
 
 
 @pytest.mark.parametrize("text", ["word " * 80, "a\nb" * 300, "x" * 5000, "\0", "/proc/1/root/data"])
@@ -151,5 +151,5 @@ def test_digests_come_into_the_record_later(tmp_path: Path, monkeypatch: pytest.
     end = time.monotonic() + 20
     while read(tmp_path)["attempts"][0]["data"]["tasks.jsonl"]["sha256"] is None and time.monotonic() < end:
         time.sleep(0.01)
-    found = read(tmp_path)["attempts"][0]["data"]
-    assert found == {"tasks.jsonl": {"sha256": hashlib.sha256(b"x").hexdigest(), "bytes": 1}}
+    digests = read(tmp_path)["attempts"][0]["data"]
+    assert digests == {"tasks.jsonl": {"sha256": hashlib.sha256(b"x").hexdigest(), "bytes": 1}}

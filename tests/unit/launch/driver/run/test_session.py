@@ -69,8 +69,8 @@ def bandit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *overrides: str) -> 
 
 
 def summary(run: Run) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads((run.dir.path / "summary.json").read_text())
-    return found
+    content: dict[str, Any] = json.loads((run.dir.path / "summary.json").read_text())
+    return content
 
 
 def test_a_run_that_is_done_leaves_a_summary_and_no_reserve(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -209,8 +209,8 @@ def test_a_stop_ends_the_checkpoint_that_is_written_and_saves_what_came_after_it
 def test_a_job_that_would_be_killed_before_its_last_checkpoint_is_told_so(monkeypatch: pytest.MonkeyPatch) -> None:
     assert advise_stop_deadline(30) is None  # no job
     monkeypatch.setenv("RAY_JOB_CONFIG_JSON_ENV_VAR", "{}")
-    said = advise_stop_deadline(30)
-    assert said is not None and "after 3 s" in said and '"RAY_JOB_STOP_WAIT_TIME_S": "50"' in said
+    advice = advise_stop_deadline(30)
+    assert advice is not None and "after 3 s" in advice and '"RAY_JOB_STOP_WAIT_TIME_S": "50"' in advice
     monkeypatch.setenv("RAY_JOB_STOP_WAIT_TIME_S", "50")
     assert advise_stop_deadline(30) is None
 

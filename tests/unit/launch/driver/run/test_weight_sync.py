@@ -96,12 +96,12 @@ def test_the_canary_takes_the_noise_that_stands_clear_of_rounding(table: Any, no
     (update,) = pool.updates
     assert update.limit == pytest.approx(limit)
     asyncio.run(sync.canary())
-    assert [each.version for each in pool.updates] == [-1, -2]
+    assert [entry.version for entry in pool.updates] == [-1, -2]
     # What is tried is written nowhere: a version takes as much memory as the weights.
     assert [(probe.noise, probe.seed) for probe in learner.exported] == [(noise, 1), (noise, 2)]
 
 
-@pytest.mark.parametrize("broken", [{0.25: (float("nan"), float("nan"))}, {}, {each: (2.0, 1.0) for each in NOISES}])
+@pytest.mark.parametrize("broken", [{0.25: (float("nan"), float("nan"))}, {}, {noise: (2.0, 1.0) for noise in NOISES}])
 def test_a_change_that_shows_nothing_ends_the_run(broken: Any) -> None:
     sync, _, pool = make_sync({0.0: (0.0, 0.1)} | broken)
     with pytest.raises(RunFailed, match="could not show a stale engine"):

@@ -37,7 +37,7 @@ def test_a_reward_that_names_a_model_alone_gets_a_server_of_the_run() -> None:
     services = wire.services([own, again, other])
     assert list(services.restarts) == ["judge m", "judge n"]
     assert [need.gpus for need in services.needs(on_gpus=True)] == [1, 1]
-    judges = [each.reward.judge.server for each in (own, again, other)]  # by which its worlds find it
+    judges = [config.reward.judge.server for config in (own, again, other)]  # by which its worlds find it
     assert judges == ["judge m", "judge m", "judge n"]
 
 
@@ -55,22 +55,24 @@ def test_two_prompt_folders_are_two_judges(tmp_path: Path) -> None:
 def test_secrets_stand_in_no_runtime_environment_and_no_repr(monkeypatch: pytest.MonkeyPatch) -> None:
     """Ray writes runtime environments into its logs."""
     monkeypatch.setenv("JUDGE_KEY", KEY)
-    asked = recipe(endpoint="https://host/v1", model="m", key_env="JUDGE_KEY")
-    services = wire.services([asked])
-    pool = wire.pool(resolve(asked, DEVICES["cpu"]), DEVICES["cpu"], "model", services.token, wire.secrets_of([asked]))
+    config = recipe(endpoint="https://host/v1", model="m", key_env="JUDGE_KEY")
+    services = wire.services([config])
+    pool = wire.pool(
+        resolve(config, DEVICES["cpu"]), DEVICES["cpu"], "model", services.token, wire.secrets_of([config])
+    )
     (spec,) = [member.spec for member in pool.members]
     assert dict(spec.secrets) == {"JUDGE_KEY": KEY, SERVICE_TOKEN: services.token}
     assert services.secrets == {"JUDGE_KEY": KEY}
-    shown = f"{pool.options} {spec} {services} {services.env_vars}"
-    assert KEY not in shown and services.token not in shown
+    text = f"{pool.options} {spec} {services} {services.env_vars}"
+    assert KEY not in text and services.token not in text
 
 
 def test_the_token_of_a_retriever_elsewhere_travels_too(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SEARCH_TOKEN", KEY)
     monkeypatch.delenv("JUDGE_KEY", raising=False)
     elsewhere = SearchConfig(url="https://host", token_env="SEARCH_TOKEN")
-    asked = recipe(endpoint="https://host/v1", model="m", key_env="JUDGE_KEY")
-    assert wire.secrets_of([asked, replace(asked, env=SearchQAConfig(retriever=elsewhere))]) == {"SEARCH_TOKEN": KEY}
+    config = recipe(endpoint="https://host/v1", model="m", key_env="JUDGE_KEY")
+    assert wire.secrets_of([config, replace(config, env=SearchQAConfig(retriever=elsewhere))]) == {"SEARCH_TOKEN": KEY}
 
 
 def test_a_judge_that_cannot_be_served_is_said_before_anything_starts(tmp_path: Path) -> None:
@@ -91,7 +93,7 @@ def test_a_judge_that_cannot_be_served_is_said_before_anything_starts(tmp_path: 
 def test_what_blocks_is_found_before_the_deadlines_of_the_episodes_that_wait_for_it() -> None:
     def limit(*overrides: str) -> float:
         run = resolve_run(compose.compose("quickstart", list(overrides)), DEVICES["cpu"])
-        playing = [each.config for each in run.stages if each.kind == "rl"]
+        playing = [stage.config for stage in run.stages if stage.kind == "rl"]
         pool = wire.pool(run.recipe, DEVICES["cpu"], "model", "token", {}, playing=playing)
         return pool.members[0].spec.block_s
 
@@ -103,10 +105,10 @@ def test_what_blocks_is_found_before_the_deadlines_of_the_episodes_that_wait_for
 
 
 def test_an_engine_takes_a_gpu_for_each_of_its_partitions_and_the_run_says_what_becomes_of_running_caches() -> None:
-    given = ["engine.tensor_parallel=4", "rollout.workers=2", "loop.running_kv=recompute"]
-    asked = compose.compose("quickstart", given).recipe
+    overrides = ["engine.tensor_parallel=4", "rollout.workers=2", "loop.running_kv=recompute"]
+    config = compose.compose("quickstart", overrides).recipe
     devices = (DEVICES["cuda"], DEVICES["cpu"])
-    gpu, cpu = (wire.pool(resolve(asked, device), device, "m", "token", {}) for device in devices)
+    gpu, cpu = (wire.pool(resolve(config, device), device, "m", "token", {}) for device in devices)
     assert (gpu.options.gpus, cpu.options.gpus) == (4, 0)
     assert "CUDA_VISIBLE_DEVICES" not in gpu.options.env_vars
     assert cpu.options.env_vars["CUDA_VISIBLE_DEVICES"] == ""
@@ -115,20 +117,20 @@ def test_an_engine_takes_a_gpu_for_each_of_its_partitions_and_the_run_says_what_
 
 
 def test_what_a_run_on_gpus_asks_of_its_nodes() -> None:
-    given = ["engine.tensor_parallel=4", "rollout.workers=2", "learner.ranks=3"]
+    overrides = ["engine.tensor_parallel=4", "rollout.workers=2", "learner.ranks=3"]
     judged = SwirlRewardConfig(judge=JudgeConfig(model="m", gpus=2))
-    asked = replace(compose.compose("quickstart", given).recipe, reward=judged)
-    services = wire.services([asked])
-    needs = wire.rank_needs(asked, DEVICES["cuda"]) + wire.engine_needs(asked, services, DEVICES["cuda"])
+    config = replace(compose.compose("quickstart", overrides).recipe, reward=judged)
+    services = wire.services([config])
+    needs = wire.rank_needs(config, DEVICES["cuda"]) + wire.engine_needs(config, services, DEVICES["cuda"])
     assert [(need.cpus, need.gpus) for need in needs] == [(1, 1)] * 3 + [(8, 4)] * 2 + [(8, 2)]
-    on_cpus = wire.rank_needs(asked, DEVICES["cpu"]) + wire.engine_needs(asked, services, DEVICES["cpu"])
+    on_cpus = wire.rank_needs(config, DEVICES["cpu"]) + wire.engine_needs(config, services, DEVICES["cpu"])
     assert [(need.cpus, need.gpus) for need in on_cpus] == [(1, 0)] * 6
 
 
 def test_a_retriever_takes_gpus_only_by_its_key(monkeypatch: pytest.MonkeyPatch) -> None:
     def gpus(**options: Any) -> list[float]:
-        asked = replace(recipe(), env=SearchQAConfig(retriever=SearchConfig(**options)))
-        return [need.gpus for need in wire.services([asked]).needs(on_gpus=True)]
+        config = replace(recipe(), env=SearchQAConfig(retriever=SearchConfig(**options)))
+        return [need.gpus for need in wire.services([config]).needs(on_gpus=True)]
 
     assert gpus(kind="dense") == [0] and gpus(kind="dense", gpus=2) == [2]
     with refused(says="env.retriever.gpus=1: no effect"):
@@ -137,10 +139,10 @@ def test_a_retriever_takes_gpus_only_by_its_key(monkeypatch: pytest.MonkeyPatch)
 
 def test_a_service_takes_the_cpus_that_its_key_says() -> None:
     def cpus(on_gpus: bool, judge: JudgeConfig, **options: Any) -> list[float]:
-        asked = replace(
+        config = replace(
             recipe(), env=SearchQAConfig(retriever=SearchConfig(**options)), reward=SwirlRewardConfig(judge=judge)
         )
-        return [need.cpus for need in wire.services([asked]).needs(on_gpus=on_gpus)]
+        return [need.cpus for need in wire.services([config]).needs(on_gpus=on_gpus)]
 
     own = JudgeConfig(model="m", threads=6)
     assert cpus(True, own, kind="dense", threads=16) == cpus(False, own, kind="dense", threads=16) == [16, 6]
@@ -152,15 +154,15 @@ def test_a_service_takes_the_cpus_that_its_key_says() -> None:
 
 
 def test_what_the_user_says_of_the_network_reaches_every_actor(monkeypatch: pytest.MonkeyPatch) -> None:
-    said = {"NCCL_IB_HCA": "mlx5", "GLOO_SOCKET_IFNAME": "ib0", "PYTORCH_ALLOC_CONF": "backend:native"}
+    variables = {"NCCL_IB_HCA": "mlx5", "GLOO_SOCKET_IFNAME": "ib0", "PYTORCH_ALLOC_CONF": "backend:native"}
     monkeypatch.setenv("HF_TOKEN", KEY)
-    for name, value in said.items():
+    for name, value in variables.items():
         monkeypatch.setenv(name, value)
-    asked, device = compose.compose("quickstart", []).recipe, DEVICES["cuda"]
-    pool = wire.pool(resolve(asked, device), device, "m", "token", wire.secrets_of([asked]))
-    group, services = wire.learner(resolve(asked, device), device), wire.services([asked])
+    config, device = compose.compose("quickstart", []).recipe, DEVICES["cuda"]
+    pool = wire.pool(resolve(config, device), device, "m", "token", wire.secrets_of([config]))
+    group, services = wire.learner(resolve(config, device), device), wire.services([config])
     for env_vars in (pool.options.env_vars, group.options.env_vars, services.env_vars):
-        assert said.items() <= env_vars.items() and KEY not in env_vars.values()
+        assert variables.items() <= env_vars.items() and KEY not in env_vars.values()
     for secrets in (pool.members[0].spec.secrets, group.secrets, services.secrets):
         assert secrets["HF_TOKEN"] == KEY
 
@@ -169,10 +171,10 @@ def test_variables_of_the_configuration_reach_every_actor_and_win(monkeypatch: p
     monkeypatch.setenv("VLLM_LOGGING_LEVEL", "DEBUG")
     monkeypatch.setenv("VLLM_API_KEY", KEY)
     monkeypatch.setenv("HF_HUB_CACHE", "/cache")
-    given = ["cluster.env={VLLM_LOGGING_LEVEL: INFO, NCCL_SOCKET_IFNAME: ib0}", "learner.ranks=2"]
-    asked, device = compose.compose("quickstart", given).recipe, DEVICES["cpu"]
-    pool = wire.pool(resolve(asked, device), device, "m", "token", {})
-    group, services = wire.learner(resolve(asked, device), device), wire.services([asked])
+    overrides = ["cluster.env={VLLM_LOGGING_LEVEL: INFO, NCCL_SOCKET_IFNAME: ib0}", "learner.ranks=2"]
+    config, device = compose.compose("quickstart", overrides).recipe, DEVICES["cpu"]
+    pool = wire.pool(resolve(config, device), device, "m", "token", {})
+    group, services = wire.learner(resolve(config, device), device), wire.services([config])
     for env_vars in (pool.options.env_vars, group.options.env_vars, services.env_vars):
         assert env_vars["VLLM_LOGGING_LEVEL"] == "INFO" and env_vars["NCCL_SOCKET_IFNAME"] == "ib0"
         assert env_vars["HF_HUB_CACHE"] == "/cache" and KEY not in env_vars.values()
@@ -209,9 +211,9 @@ def test_a_path_of_the_users_stands_beside_that_of_his_own_environments(monkeypa
 
 
 def test_dumps_of_nccl_lie_in_the_run_directory_and_a_collective_ends_before_its_call(tmp_path: Path) -> None:
-    given = ["learner.ranks=2", "learner.update_timeout_s=900", "learner.start_timeout_s=600"]
-    asked, device = compose.compose("quickstart", given).recipe, DEVICES["cuda"]
-    group = wire.learner(resolve(asked, device), device, tmp_path / "nccl")
+    overrides = ["learner.ranks=2", "learner.update_timeout_s=900", "learner.start_timeout_s=600"]
+    config, device = compose.compose("quickstart", overrides).recipe, DEVICES["cuda"]
+    group = wire.learner(resolve(config, device), device, tmp_path / "nccl")
     env_vars = group.options.env_vars
     assert Path(env_vars["TORCH_FR_DUMP_TEMP_FILE"]).parent == tmp_path / "nccl" and (tmp_path / "nccl").is_dir()
     assert env_vars["TORCH_NCCL_DUMP_ON_TIMEOUT"] == "1"
@@ -265,7 +267,7 @@ def test_a_served_teacher_is_started_with_the_share_that_its_vocabulary_leaves(
     teacher: str, more: list[str], share: float
 ) -> None:
     keys = ["algorithm.name=opd", f"learner.reference={teacher}", "learner.serve_reference=true"]
-    given = [*keys, "cluster.gpu_memory_gb=80", "engine.max_model_len=8192", *more]
-    trained = compose.compose("quickstart", given).stages[-1].config
+    overrides = [*keys, "cluster.gpu_memory_gb=80", "engine.max_model_len=8192", *more]
+    trained = compose.compose("quickstart", overrides).stages[-1].config
     (server,) = wire.services([trained], [trained]).servers
     assert server.config.engine.gpu_memory_utilization == share

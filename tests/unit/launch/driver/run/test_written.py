@@ -18,12 +18,12 @@ GROUPS, SIZE = 16, 8
 def step(sampled: int) -> list[GroupRef]:
     """Groups of 8 answers of so many tokens each."""
     turn = made.turn(tuple(range(100)), tuple(range(sampled)))
-    found = []
+    groups = []
     for number in range(GROUPS):
-        siblings = (made.trajectory(turn, sibling=each, reward=0.0) for each in range(SIZE))
+        siblings = (made.trajectory(turn, sibling=sibling, reward=0.0) for sibling in range(SIZE))
         group = made.group(made.ticket(number), *siblings)
-        found.append(GroupRef(ticket=group.ticket, summaries=summarize_group(group), source=group))
-    return found
+        groups.append(GroupRef(ticket=group.ticket, summaries=summarize_group(group), source=group))
+    return groups
 
 
 @pytest.mark.parametrize(
@@ -42,7 +42,7 @@ def test_the_smaller_of_both_limits_holds(config: TrajectoriesConfig, groups: in
     played = step(8_000)
     assert line_bytes(played[0].summaries[0], True) == pytest.approx(113_150)
     chosen = choose_written(played, SIZE, config)
-    assert [each.ticket.sequence for each in chosen] == [at * GROUPS // groups for at in range(groups)]
+    assert [group.ticket.sequence for group in chosen] == [at * GROUPS // groups for at in range(groups)]
 
 
 def test_the_size_is_a_limit_of_its_own_whatever_the_number_of_episodes_is() -> None:
@@ -51,7 +51,7 @@ def test_the_size_is_a_limit_of_its_own_whatever_the_number_of_episodes_is() -> 
         assert TrajectoriesConfig(keep=keep).most_bytes == 50 * 2**20
     assert TrajectoriesConfig(keep_mb=2.5).most_bytes == 2.5 * 2**20
     assert TrajectoriesConfig(keep_mb=None).most_bytes == float("inf")
-    long = [each for _ in range(8) for each in step(32_768)]
+    long = [group for _ in range(8) for group in step(32_768)]
     assert len(choose_written(long, SIZE, TrajectoriesConfig())) == 14
     assert len(choose_written(long, SIZE, TrajectoriesConfig(keep=None))) == 14
     assert len(choose_written(long, SIZE, TrajectoriesConfig(keep_mb=None))) == 128
@@ -60,8 +60,8 @@ def test_the_size_is_a_limit_of_its_own_whatever_the_number_of_episodes_is() -> 
 def test_what_a_line_takes_is_known_before_it_is_written() -> None:
     """Text of four bytes a token, ids of five and six digits."""
     turn = made.turn(tuple(range(1_000)), tuple(range(60_000, 68_000)))
-    said = (Message(role="user", content="abc " * 1_000), Message(role="assistant", content="abc " * 8_000))
-    trajectory = made.trajectory(turn, reward=0.0, messages=said)
+    messages = (Message(role="user", content="abc " * 1_000), Message(role="assistant", content="abc " * 8_000))
+    trajectory = made.trajectory(turn, reward=0.0, messages=messages)
     group = made.group(made.ticket(3), trajectory)
     for logprobs in (True, False):
         written = len(line_of(to_json(record_of(trajectory, group, logprobs=logprobs))))

@@ -9,8 +9,8 @@ HERE = ["stages.judged.reward.judge.endpoint=http://127.0.0.1:1/v1", "stages.jud
 
 
 def named(config: str, *keys: str, stages: int = 0) -> list[tuple[str, str | None]]:
-    found = compose(config, list(keys))
-    return [(each.where, each.model) for each in addresses_of(found, found.stages[stages:])]
+    run = compose(config, list(keys))
+    return [(address.where, address.model) for address in addresses_of(run, run.stages[stages:])]
 
 
 def test_a_teacher_is_asked_while_its_stage_is_to_come() -> None:
@@ -20,10 +20,10 @@ def test_a_teacher_is_asked_while_its_stage_is_to_come() -> None:
 
 
 def test_judges_of_evaluation_sets_are_among_them() -> None:
-    found = named("research")
+    addresses = named("research")
     sets = ("hotpotqa", "2wiki", "musique", "bamboogle")
-    assert found == [(f"eval.sets.{each}.reward.judge", "gpt-4o-mini") for each in sets]
-    later = [f"stages.test.eval.sets.{each}.reward.judge.ask_first=false" for each in sets]
+    assert addresses == [(f"eval.sets.{name}.reward.judge", "gpt-4o-mini") for name in sets]
+    later = [f"stages.test.eval.sets.{name}.reward.judge.ask_first=false" for name in sets]
     assert named("research", *later) == []
 
 
@@ -44,10 +44,12 @@ def test_an_evaluation_asks_the_judges_that_it_plays_with() -> None:
         "reward.judge.model=j",
     ]
     alone = compose("worlds/sums", keys).recipe
-    assert [each.where for each in addresses_of_sets(alone)] == ["reward.judge"]
+    assert [address.where for address in addresses_of_sets(alone)] == ["reward.judge"]
     recipe = compose("worlds/sums", [*keys, "eval.sets={a: {reward: {judge: {model: k}}}}"]).recipe
-    assert [(each.where, each.model) for each in addresses_of_sets(recipe)] == [("eval.sets.a.reward.judge", "k")]
-    assert [each.where for each in addresses_of_recipe(recipe)] == ["reward.judge", "eval.sets.a.reward.judge"]
+    assert [(address.where, address.model) for address in addresses_of_sets(recipe)] == [
+        ("eval.sets.a.reward.judge", "k")
+    ]
+    assert [address.where for address in addresses_of_recipe(recipe)] == ["reward.judge", "eval.sets.a.reward.judge"]
 
 
 def test_a_teacher_is_asked_as_it_will_be() -> None:

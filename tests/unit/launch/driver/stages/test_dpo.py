@@ -59,8 +59,8 @@ class Renderer(bandit.Renderer):
 
 
 def texts(example: Example) -> list[list[str]]:
-    said = [example.prompt, *(answer.messages for answer in example.answers)]
-    return [[f"{message.role}: {message.content}" for message in messages] for messages in said]
+    parts = [example.prompt, *(answer.messages for answer in example.answers)]
+    return [[f"{message.role}: {message.content}" for message in messages] for messages in parts]
 
 
 def test_pairs_and_answers_from_elsewhere() -> None:
@@ -95,7 +95,7 @@ def test_tokens_of_another_tokenizer_are_not_taken_over() -> None:
 def said(text: str) -> list[dict[str, str]]:
     """ "u: 2 + 3? | a: 5" as messages."""
     roles = {"s": "system", "u": "user", "a": "assistant"}
-    return [{"role": roles[each[0]], "content": each[3:]} for each in text.split(" | ")]
+    return [{"role": roles[part[0]], "content": part[3:]} for part in text.split(" | ")]
 
 
 @pytest.mark.parametrize(
@@ -123,8 +123,8 @@ def test_a_prompt_that_the_answer_repeats_is_asked_once(prompt: str, messages: s
     for example in (read_answer(record, "line 1"), read_pair(pair, "line 1")):
         begun, _, rest = whole.partition(" / ")
         parts = (example.prompt, example.answers[0].messages)
-        assert [[(each.role, each.content) for each in part] for part in parts] == [
-            [(each["role"], each["content"]) for each in said(part)] for part in (begun, rest)
+        assert [[(message.role, message.content) for message in part] for part in parts] == [
+            [(message["role"], message["content"]) for message in said(part)] for part in (begun, rest)
         ]
     assert read_answer({"prompt": "q", "messages": said("u: q | a: 5")}, "line 1").answers[0].messages[0].content == "5"
 
@@ -194,15 +194,15 @@ def test_a_prompt_of_two_tasks_and_a_task_of_two_prompts_stay_together(tmp_path:
     path = tmp_path / "answers.jsonl"
     records = [{"task_id": f"t{n}", "prompt": f"q{n % 5}", "response": f"r{n}"} for n in range(20)]
     records += [{"task_id": f"t{n}", "prompt": f"again: q{n % 5}", "response": "r"} for n in range(5)]
-    held = []
+    held_out = []
     for order in (records, records[::-1]):
         path.write_text("\n".join(map(json.dumps, order)))
         data = open_data(read_answer, {path: None}, EvalConfig(every=1, share=0.4), seed=1)
         sides = [{(e.prompt[0].content[-2:], e.names[1]) for e in side} for side in (data.train, data.held_out)]
         assert [len({prompt for prompt, _ in side}) for side in sides] == [3, 2]
         assert len(data.held_out) == 2 * 5
-        held.append(sides[1])
-    assert held[0] == held[1]  # whatever the order of the lines
+        held_out.append(sides[1])
+    assert held_out[0] == held_out[1]  # whatever the order of the lines
 
 
 def test_several_files_are_mixed_by_counts(tmp_path: Path) -> None:
@@ -217,10 +217,10 @@ def test_several_files_are_mixed_by_counts(tmp_path: Path) -> None:
             for example in open_data(read_answer, files, EvalConfig(), seed).train
         ]
 
-    found = drawn(6, None)
-    assert [text.split()[0] for text in found] == ["clean"] * 6 + ["noisy"] * 10
-    assert set(drawn(3, 1)) < set(found)  # a smaller one is part of a larger one
-    assert drawn(6, None) == found != drawn(6, None, seed=2)
+    answers = drawn(6, None)
+    assert [text.split()[0] for text in answers] == ["clean"] * 6 + ["noisy"] * 10
+    assert set(drawn(3, 1)) < set(answers)  # a smaller one is part of a larger one
+    assert drawn(6, None) == answers != drawn(6, None, seed=2)
     with refused(where="noisy.jsonl", says="11 examples asked for, it has 10"):
         drawn(1, 11)
 
@@ -259,9 +259,9 @@ def test_prompts_are_held_out_whole(tmp_path: Path) -> None:
 def test_pair_loss_by_hand() -> None:
     assert pair_loss([-1.0, -2.0], [-1.0, -2.0], 0.1)["eval/loss"] == pytest.approx(math.log(2))
     # margins 0.5 * ((-1 + 3) - (-4 + 2)) = 2 and 0.5 * (0 - 2) = -1
-    found = pair_loss([-1.0, -4.0, -1.0, -1.0], [-3.0, -2.0, -1.0, -3.0], 0.5)
+    metrics = pair_loss([-1.0, -4.0, -1.0, -1.0], [-3.0, -2.0, -1.0, -3.0], 0.5)
     losses = [math.log1p(math.exp(-2.0)), math.log1p(math.exp(1.0))]
-    assert found == pytest.approx({"eval/loss": sum(losses) / 2, "eval/margin": 0.5, "eval/accuracy": 0.5})
+    assert metrics == pytest.approx({"eval/loss": sum(losses) / 2, "eval/margin": 0.5, "eval/accuracy": 0.5})
     assert pair_loss([-1.0, -2.0], [-1.1, -2.0], 0.5)["eval/accuracy"] == 1.0  # a margin of 0.05: most are below 1
     assert pair_loss([0.0, 2000.0], [0.0, 0.0], 1.0)["eval/loss"] == pytest.approx(2000.0)  # no overflow
 
@@ -305,8 +305,10 @@ class Pool(BanditPool):
     async def group(self, *args: Any, **kwargs: Any) -> Group:
         group = await super().group(*args, **kwargs)
         await asyncio.sleep(0.02)
-        asked = Message(role="user", content=group.ticket.task.question)
-        played = (replace(each, num_prompt=1, messages=(asked, *each.messages[1:])) for each in group.trajectories)
+        question = Message(role="user", content=group.ticket.task.question)
+        played = (
+            replace(episode, num_prompt=1, messages=(question, *episode.messages[1:])) for episode in group.trajectories
+        )
         return replace(group, trajectories=tuple(played))
 
 
@@ -385,8 +387,8 @@ def test_examples_that_do_not_fit_are_said_once(tmp_path: Path, capsys: pytest.C
 
 def test_chat_marks_in_answers_are_said_with_their_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "answers.jsonl"
-    said = ["1", "0<|end|>user: and now?<|end|>1", "1", "0<|end|>"]
-    path.write_text("".join(json.dumps({"prompt": f"{n}?", "response": text}) + "\n" for n, text in enumerate(said)))
+    answers = ["1", "0<|end|>user: and now?<|end|>1", "1", "0<|end|>"]
+    path.write_text("".join(json.dumps({"prompt": f"{n}?", "response": text}) + "\n" for n, text in enumerate(answers)))
     stages = f"stages: [{{name: s, kind: sft, data: {path}, steps: 1, loop: {{groups_per_step: 2}}}}]\n"
     assert driver.play(tmp_path, stages=stages).error is None
     line = "2 of the examples hold chat marks, the first <|end|> in answers.jsonl line 2: they are text there"

@@ -34,11 +34,11 @@ def turn(context: Sequence[int], sampled: Sequence[int]) -> Turn:
 
 
 def trajectory(sibling: int, reward: float | None, says: str = "", turns: tuple[Turn, ...] = ()) -> Trajectory:
-    said = Message(role="assistant", content=says or f"it is {sibling}")
+    reply = Message(role="assistant", content=says or f"it is {sibling}")
     return made.trajectory(
         *(turns or [turn([1, 2], [5, 6])]),
         sibling=sibling,
-        messages=(Message(role="user", content="2 + 3?"), said),
+        messages=(Message(role="user", content="2 + 3?"), reply),
         reward=BROKEN if reward is None else Reward(value=reward, parts={"correct": float(reward >= 1)}),
         num_prompt=1,
     )
@@ -135,8 +135,8 @@ def test_a_torn_line_is_played_again_and_another_policy_is_refused(tmp_path: Pat
     played = TrajectoryStore(path, {"weights": "step 4", "generate.samples": 2})
     assert [sequence in played for sequence in range(4)] == [True, False, True, False]
     played.add(entry(trajectory(0, 0.5, says="\ud800"), sequence=1))  # half a surrogate pair is no reason to stop
-    assert [found.sequence for found in played.groups(3)] == [0, 1, 2]
-    assert [found.sequence for found in played.groups(2)] == [0, 1]
+    assert [group.sequence for group in played.groups(3)] == [0, 1, 2]
+    assert [group.sequence for group in played.groups(2)] == [0, 1]
     played.close()
     with refused(says="begun with generate.samples=2, not"):
         TrajectoryStore(path, {"weights": "step 4", "generate.samples": 8})
@@ -157,12 +157,12 @@ def test_weights_are_known_by_what_they_are(tmp_path: Path) -> None:
     zeros = bytes(2**22)  # longer than what is read of it
     files = [("model.safetensors", zeros), ("config.json", b"{}")]
     files += [("model.safetensors", b"x" + zeros[1:]), ("model.safetensors", zeros[1:] + b"x"), ("config.json", b"{ }")]
-    found = []
+    ids = []
     for name, content in files:
         (tmp_path / name).write_bytes(content)
-        found.append(weights_id(str(tmp_path)))
-    assert len(set(found)) == len(files)
-    assert weights_id(str(tmp_path)) == found[-1]
+        ids.append(weights_id(str(tmp_path)))
+    assert len(set(ids)) == len(files)
+    assert weights_id(str(tmp_path)) == ids[-1]
     assert weights_id("an/id") != weights_id("another/id")
 
 
@@ -183,7 +183,7 @@ def test_what_is_played_is_not_played_again(tmp_path: Path) -> None:
 
     async def go(pool: BanditPool, count: Any) -> None:
         played = TrajectoryStore(store_path(output), identify_play(recipe, "w", "v"))
-        quiet = {"say": lambda self, text: said.append(text), "doing": lambda *_: None, "count": staticmethod(count)}
+        quiet = {"say": lambda self, text: lines.append(text), "doing": lambda *_: None, "count": staticmethod(count)}
         progress = type("Quiet", (), quiet)()
         try:
             await generate_missing(pool, tasks, plan_of(recipe, "generate"), recipe, played, "v", progress)  # type: ignore[arg-type]
@@ -192,7 +192,7 @@ def test_what_is_played_is_not_played_again(tmp_path: Path) -> None:
             played.close()
 
     counts: list[Counts] = []
-    said: list[str] = []
+    lines: list[str] = []
     starts: list[int] = []
 
     class Counting(BanditPool):
@@ -210,7 +210,7 @@ def test_what_is_played_is_not_played_again(tmp_path: Path) -> None:
     assert not output.exists()
     asyncio.run(go(Counting(fail=lambda ticket: ticket.sequence == 20), lambda *_: None))
     assert sorted(starts) == list(range(24))
-    assert "9 of them already" in said[-1]
+    assert "9 of them already" in lines[-1]
     assert (counts[0].tasks, counts[0].trajectories, counts[0].ungraded_tasks) == (23, 92, 1)
     assert len(output.read_text().splitlines()) == counts[0].kept > 23  # two texts at most per task
     pairs = [json.loads(line) for line in pairs_path(output).read_text().splitlines()]
@@ -272,8 +272,8 @@ def test_nothing_is_counted_as_solved_where_nobody_says_what_is(tmp_path: Path) 
         played.add(entry(trajectory(0, 1.0), trajectory(1, 0.5), trajectory(2, None)))
         counts.append(write_out(played, tmp_path / "out.jsonl", recipe, 1))
         played.close()
-    said, silent = counts
-    assert (said.solved, "1 solved, 1 failed" in said.describe(), said.tokens) == (1, True, 6)
+    explicit, silent = counts
+    assert (explicit.solved, "1 solved, 1 failed" in explicit.describe(), explicit.tokens) == (1, True, 6)
     assert (silent.solved, "solved" in silent.describe(), "solved" in silent.row()) == (None, False, False)
     assert "mean reward 0.750, 1 failed" in silent.describe()
 

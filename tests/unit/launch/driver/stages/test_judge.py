@@ -87,19 +87,19 @@ class Judging:
 
 def test_every_step_and_every_answer_is_judged_once(tmp_path: Path) -> None:
     with scripted(says) as endpoint:
-        found = Judging(tmp_path, endpoint.url)()
-        assert {number: (each.judgements, each.correct) for number, each in found.items()} == {
+        verdicts = Judging(tmp_path, endpoint.url)()
+        assert {number: (verdict.judgements, verdict.correct) for number, verdict in verdicts.items()} == {
             1: (("GOOD", "GOOD"), True),
             2: (("GOOD",), False),
             3: (("It does not help. BAD",), False),  # nobody is asked about an answer that is none
         }
         assert len(endpoint.asked) == 6
         output = tmp_path / "judged.jsonl"
-        counts = write_out(tmp_path / "tries.jsonl", output, found)
+        counts = write_out(tmp_path / "tries.jsonl", output, verdicts)
         assert [counts.sets[name] for name in ("none", "process", "outcome", "both")] == [3, 2, 1, 1]
         assert counts.process_labels == pytest.approx(2 / 3, abs=1e-4)
         judged = records(output)
-        assert [(each["judgements"], each["correct"]) for each in judged][0] == (["GOOD", "GOOD"], True)
+        assert [(record["judgements"], record["correct"]) for record in judged][0] == (["GOOD", "GOOD"], True)
         assert judged[1]["messages"] == PLAYED[1]["messages"]
 
 
@@ -107,9 +107,9 @@ def test_a_killed_stage_asks_for_what_is_missing(tmp_path: Path) -> None:
     with scripted(says) as endpoint:
         Judging(tmp_path, endpoint.url)()
         path = tmp_path / "judged.verdicts.jsonl"
-        kept = path.read_bytes().splitlines(keepends=True)
-        path.write_bytes(b"".join(kept[:3]) + kept[3][:9])  # torn
-        lost = json.loads(kept[3])["line"]
+        lines = path.read_bytes().splitlines(keepends=True)
+        path.write_bytes(b"".join(lines[:3]) + lines[3][:9])  # torn
+        lost = json.loads(lines[3])["line"]
         before = len(endpoint.asked)
         assert set(Judging(tmp_path, endpoint.url)()) == {1, 2, 3}
         assert len(endpoint.asked) - before == {1: 3, 2: 2, 3: 1}[lost]
@@ -122,8 +122,8 @@ def test_another_judge_judges_again_what_came_with_judgements(tmp_path: Path) ->
     with scripted(says) as endpoint:
         stage = Judging(tmp_path, endpoint.url)
         jsonl(stage.source, judged)
-        found = stage()
-        assert (found[1].judgements, found[1].correct, len(endpoint.asked)) == (("GOOD", "GOOD"), True, 6)
+        verdicts = stage()
+        assert (verdicts[1].judgements, verdicts[1].correct, len(endpoint.asked)) == (("GOOD", "GOOD"), True, 6)
     assert "1 came with judgements, none of which are taken over" in stage.said[0]
 
 
@@ -131,8 +131,8 @@ def test_where_nobody_is_named_to_judge_judgements_are_taken_over(tmp_path: Path
     stage = Judging(tmp_path, "http://127.0.0.1:1", share=1.0)
     stage.stage.config.reward = SwirlRewardConfig(outcome="exact")
     jsonl(stage.source, [PLAYED[0] | {"judgements": ["old: BAD", "GOOD"]}, PLAYED[1]])
-    found = stage()
-    assert {number: (each.judgements, each.correct) for number, each in found.items()} == {
+    verdicts = stage()
+    assert {number: (verdict.judgements, verdict.correct) for number, verdict in verdicts.items()} == {
         1: (("old: BAD", "GOOD"), True)
     }
     assert "1 came with judgements, which are taken over: reward.judge names nobody" in stage.said[0]

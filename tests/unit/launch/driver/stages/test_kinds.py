@@ -54,9 +54,9 @@ def test_each_kind_has_its_algorithm_and_reads_back(tmp_path: Path) -> None:
     assert [needs_engines(config, stage) for stage in config.stages] == [False, True, True, True]
     (tmp_path / "again.yaml").write_text(to_yaml(config))
     assert compose(str(tmp_path / "again.yaml"), []) == config
-    shown = "\n".join(arithmetic(config)[0])
-    assert "trajectories = 16 tasks x 8 = 128" in shown
-    assert "steps = 2 epochs x examples / 32, rounded up" in shown
+    text = "\n".join(arithmetic(config)[0])
+    assert "trajectories = 16 tasks x 8 = 128" in text
+    assert "steps = 2 epochs x examples / 32, rounded up" in text
 
 
 def test_states_of_an_earlier_stage_are_trained_on(tmp_path: Path) -> None:
@@ -66,9 +66,9 @@ def test_states_of_an_earlier_stage_are_trained_on(tmp_path: Path) -> None:
     tries, judged, stepwise = config.stages
     assert (maker_of(config, judged), maker_of(config, stepwise)) == (tries, judged)
     assert (stepwise.config.algorithm.name, stepwise.steps, stepwise.epochs) == ("swirl", 0, 2.0)
-    shown = "\n".join(arithmetic(config)[0])
-    assert "states = of what stage judged leaves: known when it is over, verdicts.keep=process" in shown
-    assert "verdicts = every step of tries, by rules, answers by exact" in shown
+    text = "\n".join(arithmetic(config)[0])
+    assert "states = of what stage judged leaves: known when it is over, verdicts.keep=process" in text
+    assert "verdicts = every step of tries, by rules, answers by exact" in text
 
 
 def test_epochs_over_the_states_of_a_file_are_steps(tmp_path: Path) -> None:
@@ -222,11 +222,11 @@ def test_a_reward_that_is_written_for_another_way_of_calling_is_refused() -> Non
 
 
 def test_how_a_judge_is_asked_needs_a_judge(capsys: pytest.CaptureFixture[str]) -> None:
-    asked = ["env.train_tasks=64", "env.held_out_tasks=8", "reward.judge.max_tokens=100"]
+    overrides = ["env.train_tasks=64", "env.held_out_tasks=8", "reward.judge.max_tokens=100"]
     with refused("reward.judge.max_tokens", where="stages.rl", found=100):
-        compose("worlds/sums", asked)
-    assert compose("worlds/sums", [*asked, "reward.judge.model=judge"])
-    assert rlsys(["train", "worlds/sums", *asked[:2], "reward.name=swirl", "--dry-run"]) == 2
+        compose("worlds/sums", overrides)
+    assert compose("worlds/sums", [*overrides, "reward.judge.model=judge"])
+    assert rlsys(["train", "worlds/sums", *overrides[:2], "reward.name=swirl", "--dry-run"]) == 2
     assert "reward.name='swirl': it asks a judge" in capsys.readouterr().err
 
 
@@ -284,21 +284,21 @@ def test_what_a_stage_stands_for_may_not_change_in_its_middle(tmp_path: Path) ->
     (run / "config.yaml").write_text(to_yaml(composed(tmp_path, rl)))
     fine = composed(tmp_path, rl, overrides=("algorithm.clip_low=0.1", "learner.lr=0.1"))
     refuse_other_config(run, fine, DriverState(stage_step=1))
-    for override, found in (
+    for override, difference in (
         ("algorithm.name=gspo", "stages.a.algorithm.name='grpo', not 'gspo'"),
         ("loop.group_size=8", "stages.a.loop.group_size=4, not 8"),
     ):
         other = composed(tmp_path, rl, overrides=(override,))
         refuse_other_config(run, other, DriverState())  # the stage is yet to begin
-        with pytest.raises(BadInput, match=rf"it was begun with {found}: choose another directory$"):
+        with pytest.raises(BadInput, match=rf"it was begun with {difference}: choose another directory$"):
             refuse_other_config(run, other, DriverState(stage_step=1))
 
 
 def test_a_finished_run_that_gets_more_steps_is_the_one_that_it_was(tmp_path: Path) -> None:
-    both = "{{name: a, kind: sft, steps: {}}}", "{{name: b, kind: rl, steps: {}, loop: {{groups_per_step: 4}}}}"
+    templates = "{{name: a, kind: sft, steps: {}}}", "{{name: b, kind: rl, steps: {}, loop: {{groups_per_step: 4}}}}"
 
     def stages(first: int, last: int, *overrides: str) -> RunConfig:
-        return composed(tmp_path, both[0].format(first), both[1].format(last), overrides=overrides)
+        return composed(tmp_path, templates[0].format(first), templates[1].format(last), overrides=overrides)
 
     run, finished = tmp_path / "run", DriverState(step=5, stage_index=2)
     (run / "checkpoints" / "step-000005").mkdir(parents=True)
@@ -308,8 +308,8 @@ def test_a_finished_run_that_gets_more_steps_is_the_one_that_it_was(tmp_path: Pa
         key = override.partition("=")[0]
         with pytest.raises(BadInput, match=rf"it was begun with stages.b.{key}="):
             refuse_other_config(run, stages(2, 6, override), finished)
-    for others, found in ((stages(4, 6), "stages.a.steps=2, not 4"), (stages(2, 2), "stages.b.steps=3, not 2")):
-        with pytest.raises(BadInput, match=found):
+    for others, difference in ((stages(4, 6), "stages.a.steps=2, not 4"), (stages(2, 2), "stages.b.steps=3, not 2")):
+        with pytest.raises(BadInput, match=difference):
             refuse_other_config(run, others, finished)
     refuse_other_config(run, stages(4, 6), DriverState(step=1, stage_step=1))  # both are yet to end
 
@@ -394,9 +394,9 @@ def test_a_new_kind_is_composed_and_its_arithmetic_shown(tmp_path: Path, capsys:
     path = tmp_path / "recipe.yaml"
     path.write_text(driver.HEAD + DRILL)
     assert rlsys(["train", str(path), "--dry-run"]) == 0
-    shown = capsys.readouterr().out
-    assert "warm (drill)              tasks = 4 steps x 4 = 16 (1.00 epochs of 16; " in shown
-    assert "warm (drill)              drills = always the same" in shown
+    out = capsys.readouterr().out
+    assert "warm (drill)              tasks = 4 steps x 4 = 16 (1.00 epochs of 16; " in out
+    assert "warm (drill)              drills = always the same" in out
     assert rlsys(["train", str(path), "--dry-run", "stages.warm.data=x.jsonl"]) == 2
     assert "stages.warm.data: a drill knows what to say" in capsys.readouterr().err
     assert rlsys(["train", str(path), "--dry-run", "stages.warm.kind=dril"]) == 2

@@ -43,8 +43,8 @@ SHOWN, ALONE = ExamplesConfig(count=2), ExamplesConfig(count=0)
 
 
 def recipe(demonstrations: ExamplesConfig, **env: Any) -> RecipeConfig:
-    given = {"train_tasks": 8, "held_out_tasks": 2, "protocol": "icrl", "topk": 1} | env
-    return RecipeConfig(env=SearchQAConfig(demonstrations=demonstrations, **given))
+    settings = {"train_tasks": 8, "held_out_tasks": 2, "protocol": "icrl", "topk": 1} | env
+    return RecipeConfig(env=SearchQAConfig(demonstrations=demonstrations, **settings))
 
 
 def test_the_prompt_is_replaced_and_the_spans_move_with_what_was_sampled() -> None:
@@ -94,14 +94,14 @@ class Answered(SearchQAWorld):
 
 def play(world: SearchQAWorld, task: Task, renderer: ChatRenderer) -> Trajectory:
     """What the demonstration says."""
-    turns = [each.content for each in world.demonstration(task, 0).messages if each.role == "assistant"]
+    turns = [message.content for message in world.demonstration(task, 0).messages if message.role == "assistant"]
     return asyncio.run(episode(world, task, turns, renderer, score=right, plan=made.plan(max_context=4096)))
 
 
 def line(played: Trajectory, task: Task, tokenizer: str = "mine") -> dict[str, Any]:
     group = group_record(made.group(made.ticket(task=task), played), tokenizer)
-    found: dict[str, Any] = json.loads(json.dumps(to_json(group.trajectories[0])))
-    return found
+    record: dict[str, Any] = json.loads(json.dumps(to_json(group.trajectories[0])))
+    return record
 
 
 def test_it_is_the_sample_of_an_episode_with_the_own_prompt_in_which_the_same_was_said(renderer: ChatRenderer) -> None:
@@ -115,15 +115,15 @@ def test_it_is_the_sample_of_an_episode_with_the_own_prompt_in_which_the_same_wa
     assert taught.token_ids.tolist() == expected["token_ids"]
     trained = [at for start, end in expected["sampled"] for at in range(start, end)]
     assert taught.loss_mask.nonzero()[0].tolist() == trained
-    ((kept,),) = samples_of(read_answer(with_examples, "line 1"), renderer, "mine", ())  # without the key, as it was
-    assert kept.token_ids.tolist() == with_examples["samples"][0]["token_ids"]
+    ((sample,),) = samples_of(read_answer(with_examples, "line 1"), renderer, "mine", ())  # without the key, as it was
+    assert sample.token_ids.tolist() == with_examples["samples"][0]["token_ids"]
 
 
 def test_answers_of_another_tokenizer_are_spelled_after_the_own_prompt(renderer: ChatRenderer) -> None:
-    shown = Answered(recipe(SHOWN).env)
-    task = shown.tasks("train")[0]
-    example = under_own_prompts(read_answer, recipe(ALONE))(line(play(shown, task, renderer), task), "line 1")
-    stop = tuple(shown.env(task).stop_strings)
+    world = Answered(recipe(SHOWN).env)
+    task = world.tasks("train")[0]
+    example = under_own_prompts(read_answer, recipe(ALONE))(line(play(world, task, renderer), task), "line 1")
+    stop = tuple(world.env(task).stop_strings)
     ((taught,),) = samples_of(example, renderer, "another", stop)
     prompt = SearchQAWorld(recipe(ALONE).env).env(task).first_messages()
     own = renderer.prompt_ids(prompt)
@@ -146,7 +146,7 @@ def test_an_answer_to_a_task_that_the_environment_lacks_is_refused_with_its_line
 
 def opened(records: list[dict[str, Any]], folder: Path, held: int) -> Data:
     """The last `held` of them are held out."""
-    (folder / "answers.jsonl").write_text("".join(json.dumps(each) + "\n" for each in records))
+    (folder / "answers.jsonl").write_text("".join(json.dumps(record) + "\n" for record in records))
     parse = under_own_prompts(read_answer, recipe(ALONE))
     whole = open_data(parse, {folder / "answers.jsonl": None}, EvalConfig(), seed=0).train
     return Data(train=whole[: len(records) - held], held_out=whole[len(records) - held :])
@@ -154,9 +154,9 @@ def opened(records: list[dict[str, Any]], folder: Path, held: int) -> Data:
 
 def test_answers_that_do_not_fit_are_counted_and_none_of_them_is_drawn(renderer: ChatRenderer, tmp_path: Path) -> None:
     """Of four, one is longer than the window, one was written anew, and one is of another tokenizer."""
-    shown = Answered(recipe(SHOWN).env)
-    tasks = shown.tasks("train")[:4]
-    records = [line(play(shown, task, renderer), task) for task in tasks]
+    world = Answered(recipe(SHOWN).env)
+    tasks = world.tasks("train")[:4]
+    records = [line(play(world, task, renderer), task) for task in tasks]
     records[1]["samples"].append({"token_ids": [5, 6, 7], "sampled": [[2, 3]]})
     ids, last = records[2]["samples"][0]["token_ids"], records[2]["samples"][0]["token_ids"][-1:]
     records[2]["samples"][0]["token_ids"] = ids + last * 2000
@@ -164,12 +164,12 @@ def test_answers_that_do_not_fit_are_counted_and_none_of_them_is_drawn(renderer:
     data = opened(records, tmp_path, held=1)
 
     def read(example: Example) -> list[list[Sample]]:
-        return samples_of(example, renderer, "mine", tuple(shown.env(tasks[0]).stop_strings))
+        return samples_of(example, renderer, "mine", tuple(world.env(tasks[0]).stop_strings))
 
     counted: list[tuple[int, int]] = []
-    kept, account = keep_fitting("stages.distil", data, read, 1000, "mine", lambda *at: counted.append(at))
+    fitting, account = keep_fitting("stages.distil", data, read, 1000, "mine", lambda *at: counted.append(at))
     assert (account.taught, account.too_long, account.rewritten) == (2, 1, 1)
-    assert [each.number for each in kept.train.places] == [1] and len(kept.held_out) == 1
+    assert [place.number for place in fitting.train.places] == [1] and len(fitting.held_out) == 1
     assert counted == [(0, 4), (1, 4), (2, 4), (3, 4)]
     before = records[0]["samples"][0]["sampled"][0][0]
     assert (account.sampled, account.before) == (1, before)  # the mean is of those that say it
@@ -255,7 +255,7 @@ def test_prompts_that_cannot_be_made_are_not_called_the_same_and_one_task_of_man
 @pytest.mark.parametrize(("key", "says"), [("env", "of this stage's environment"), ("null", "that stage tries plays")])
 def test_a_dry_run_says_which_prompts_are_taught(config: str, key: str, says: str, capsys: Any) -> None:
     assert rlsys(["train", config, "--dry-run", f"stages.distil.prompts={key}"]) == 0
-    assert any("prompts =" in found and says in found for found in capsys.readouterr().out.splitlines())
+    assert any("prompts =" in text and says in text for text in capsys.readouterr().out.splitlines())
 
 
 def test_an_account_of_nothing_divides_by_nothing() -> None:

@@ -159,15 +159,15 @@ def test_a_learner_that_dies_comes_back_from_its_checkpoint_and_the_account_clos
     dies = {1: "export", 2: "update", 8: "write", 12: "write"}  # once each, after the rows of these steps
 
     def die(run: Run, row: dict[str, Any]) -> None:
-        what = dies.pop(row["step"], None)
-        if what is not None:
-            works = getattr(run.learner, what)
+        method = dies.pop(row["step"], None)
+        if method is not None:
+            works = getattr(run.learner, method)
 
             async def broken(*given: Any, **named: Any) -> Any:
-                setattr(run.learner, what, works)
-                raise LearnerLost(f"learner in {what}: a rank died")
+                setattr(run.learner, method, works)
+                raise LearnerLost(f"learner in {method}: a rank died")
 
-            setattr(run.learner, what, broken)
+            setattr(run.learner, method, broken)
 
     outcome = play(tmp_path, on_row=die)
     assert outcome.error is None and not dies
@@ -269,8 +269,8 @@ def test_a_stop_in_an_update_leaves_it_and_its_groups_are_trained_once_by_the_ne
     assert isinstance(outcome.error, StopRequested) and not outcome.run.tasks.gave_up
     taken = outcome.run.state.step
     assert [row["step"] for row in rows(tmp_path)] == list(range(1, taken + 1))
-    said = capsys.readouterr().out
-    assert ("was left" in said, "past its first" in said) == (left is not None, left is None) and "None" not in said
+    out = capsys.readouterr().out
+    assert ("was left" in out, "past its first" in out) == (left is not None, left is None) and "None" not in out
     newest = outcome.run.dir.newest()
     assert newest is not None and newest.name == f"step-{taken:06d}"
     logits = json.loads((newest / "hf" / "logits.json").read_text())
@@ -306,8 +306,8 @@ def test_what_has_come_in_for_a_step_is_counted_while_it_is_awaited(
     monkeypatch.setattr(Progress, "within_step", within_step)
     outcome = play(tmp_path, on_row=look_at_builds)
     assert outcome.error is None and outcome.run.active.long  # the first groups have the time of their episodes
-    assert {(total, what) for _, total, what in seen} == {(4, "groups")}
-    assert built and not any("of 4 groups," in each for each in built)  # they have all come
+    assert {(total, unit) for _, total, unit in seen} == {(4, "groups")}
+    assert built and not any("of 4 groups," in text for text in built)  # they have all come
     assert {done for done, _, _ in seen} >= {1, 4} and all(0 <= done <= 4 for done, _, _ in seen)
 
 
@@ -446,9 +446,9 @@ def test_groups_without_signal_give_their_places_away_and_the_account_closes(tmp
     book = ledger(surviving_rows(read_journal(tmp_path / "run" / "journal.jsonl")))
     assert (book.in_flight, book.problems) == (0, ())
     assert book.dispatched > 48
-    found = rows(tmp_path)
-    assert [row["step"] for row in found] == list(range(1, 13))
-    assert all(row["groups/trained"] + row["groups/filtered"] == 4 + row["groups/oversampled"] for row in found)
+    metrics = rows(tmp_path)
+    assert [row["step"] for row in metrics] == list(range(1, 13))
+    assert all(row["groups/trained"] + row["groups/filtered"] == 4 + row["groups/oversampled"] for row in metrics)
     (tmp_path / "run" / "config.yaml").write_text((tmp_path / "recipe.yaml").read_text())
     more = play(tmp_path, stages=stages.replace("12", "13"), extended=True)
     assert more.error is None
@@ -542,7 +542,7 @@ def test_a_share_of_the_episodes_is_written_and_the_rest_is_counted(tmp_path: Pa
     lines = {
         file.name: [json.loads(line) for line in gzip.decompress(file.read_bytes()).splitlines()] for file in files
     }
-    assert {name: len(found) for name, found in lines.items()} == {
+    assert {name: len(episodes) for name, episodes in lines.items()} == {
         "eval-rl-after-greedy.jsonl.gz": 4,
         "eval-rl-after-sampled.jsonl.gz": 32,
         "eval-rl-before-greedy.jsonl.gz": 4,
@@ -582,7 +582,7 @@ def test_no_token_past_its_lag_is_trained(tmp_path: Path, monkeypatch: pytest.Mo
 
     async def watched(learner: BanditLearner, version: int) -> UpdateReport:
         rows = learner.built.rows
-        lags.extend(version - int(each) for row in rows for each in row.versions[row.loss_mask.bool()])
+        lags.extend(version - int(number) for row in rows for number in row.versions[row.loss_mask.bool()])
         return await update(learner, version)
 
     monkeypatch.setattr(BanditLearner, "update", watched)
@@ -631,17 +631,17 @@ def test_evaluations_count_their_failures(tmp_path: Path, capsys: pytest.Capture
             return plan.purpose == "eval-greedy" and ticket.sequence == 1
 
     outcome = play(tmp_path, pool=Breaking())
-    found = outcome.summary["eval"]
-    assert found["episodes"] == {"before": {"greedy": 4, "sampled": 32}, "after": {"greedy": 4, "sampled": 32}}
-    assert found["failures"] == {"before": {"greedy": 1, "sampled": 0}, "after": {"greedy": 1, "sampled": 0}}
-    assert found["measure"] == {"before": "accuracy", "after": "accuracy"}
+    evaluation = outcome.summary["eval"]
+    assert evaluation["episodes"] == {"before": {"greedy": 4, "sampled": 32}, "after": {"greedy": 4, "sampled": 32}}
+    assert evaluation["failures"] == {"before": {"greedy": 1, "sampled": 0}, "after": {"greedy": 1, "sampled": 0}}
+    assert evaluation["measure"] == {"before": "accuracy", "after": "accuracy"}
     before, after = evaluations(tmp_path)
     assert (before["step"], before["when"], before["greedy/failures"]) == (0, "before", 1)
-    assert (after["step"], after["stage"], after["sampled/accuracy"]) == (12, "rl", found["after"]["sampled"])
+    assert (after["step"], after["stage"], after["sampled/accuracy"]) == (12, "rl", evaluation["after"]["sampled"])
     tracked = [row for row in outcome.run.tracker.rows if "held_out/greedy/failures" in row]  # type: ignore[attr-defined]
     assert [(row["step"], row["held_out/greedy/failures"]) for row in tracked] == [(0, 1), (12, 1)]
-    shown = capsys.readouterr().out
-    assert shown.count("greedy: 3 of 4 graded, 1 failed; the first: infra in fake: it died") == 2
+    out = capsys.readouterr().out
+    assert out.count("greedy: 3 of 4 graded, 1 failed; the first: infra in fake: it died") == 2
     assert "2 of 72 evaluation episodes failed and are not in it" in closing_line(outcome.run, "done")
 
 
@@ -666,9 +666,9 @@ def test_the_number_of_a_reward_that_says_nothing_is_a_mean_reward(
 ) -> None:
     stages = f"reward: {{name: {__name__}.SilentReward}}\nstages: [{{name: rl, kind: rl, steps: 12}}]\n"
     outcome = play(tmp_path, stages=stages)
-    shown = capsys.readouterr().out + closing_line(outcome.run, "done")
-    assert "held-out mean reward before: greedy" in shown and "held-out mean reward after: greedy" in shown
-    assert "; held-out mean reward greedy" in shown and "accuracy" not in shown
+    out = capsys.readouterr().out + closing_line(outcome.run, "done")
+    assert "held-out mean reward before: greedy" in out and "held-out mean reward after: greedy" in out
+    assert "; held-out mean reward greedy" in out and "accuracy" not in out
     assert set(outcome.summary["eval"]["measure"].values()) == {"mean reward"}
     assert {"greedy/mean_reward", "sampled/mean_reward"} <= set(evaluations(tmp_path)[1])
 
@@ -726,8 +726,8 @@ def test_what_is_wrong_is_said_once_and_kept(tmp_path: Path, capsys: pytest.Capt
     stop = lambda run, row: run.tasks.stop.set() if row["step"] == 9 else None  # noqa: E731
     assert isinstance(play(tmp_path, steps=30, on_row=stop).error, StopRequested)
     outcome = play(tmp_path, steps=30)
-    shown = capsys.readouterr().out
-    assert shown.count("health: 3 steps in a row: no tool was called") == 1  # the second process knows of it
+    out = capsys.readouterr().out
+    assert out.count("health: 3 steps in a row: no tool was called") == 1  # the second process knows of it
     silent, easy = outcome.summary["health"]
     assert (silent["what"], silent["stage"], silent["steps"], silent["of"]) == ("silent", "rl", 30, 30)
     assert easy["what"] == "untrained" and "every episode solved its task; give harder tasks" in easy["says"]
@@ -758,7 +758,7 @@ def test_a_run_that_never_trained_is_not_done_and_says_why(
     begin = f"none of the {steps} steps trained anything: all 4 groups are without signal"
     assert str(outcome.error).startswith(begin) and "loop.group_size=" in str(outcome.error)
     assert capsys.readouterr().out.count("health: 2 steps in a row: nothing was trained") == (steps > 1)
-    assert [each["what"] for each in outcome.summary["health"]] == ["untrained", "silent"][: 1 + (steps > 2)]
+    assert [finding["what"] for finding in outcome.summary["health"]] == ["untrained", "silent"][: 1 + (steps > 2)]
     assert outcome.run.dir.newest().name == f"step-{steps:06d}"  # nothing is lost
     (tmp_path / "run" / "config.yaml").write_text(to_yaml(outcome.run.config))
     assert rlsys(["train", str(tmp_path / "recipe.yaml"), "--run-dir", str(tmp_path / "run")]) == 1

@@ -91,7 +91,7 @@ def test_each_group_is_played_in_its_own_environment_and_each_environment_is_cou
     assert (counted["calculator/sampled"], counted["sums/sampled"]) == (4 * 8, 3 * 8)
     index = (tmp_path / "run" / "trajectories" / "index.jsonl").read_text().splitlines()
     episodes = [json.loads(line) for line in index]
-    assert {env_of(each["task_id"]) for each in episodes if each["play"] is None} == set(names)
+    assert {env_of(episode["task_id"]) for episode in episodes if episode["play"] is None} == set(names)
 
 
 def test_a_resumed_run_draws_what_it_would_have_drawn(tmp_path: Path) -> None:
@@ -101,7 +101,7 @@ def test_a_resumed_run_draws_what_it_would_have_drawn(tmp_path: Path) -> None:
         stopped = test_rl.play(tmp_path / "stopped", steps=6, on_row=stop_at(step))
         assert isinstance(stopped.error, StopRequested)
     assert test_rl.play(tmp_path / "stopped", steps=6).error is None
-    for row in (each for each in journal(tmp_path / "stopped") if isinstance(each, Dispatched)):
+    for row in (entry for entry in journal(tmp_path / "stopped") if isinstance(entry, Dispatched)):
         assert env_of(row.task) == ("sums", "calculator", "sums")[row.sequence % 3]
     book = ledger(surviving_rows(journal(tmp_path / "stopped")))
     assert (book.dispatched, book.in_flight, book.problems) == (36, 0, ())
@@ -109,8 +109,8 @@ def test_a_resumed_run_draws_what_it_would_have_drawn(tmp_path: Path) -> None:
     test_rl.play(tmp_path / "through", steps=6)
     drawn: list[dict[int, str]] = []
     for run in ("stopped", "through"):
-        rows = [each for each in surviving_rows(journal(tmp_path / run)) if isinstance(each, Dispatched)]
-        drawn.append({each.sequence: each.task for each in rows if env_of(each.task) == "sums"})
+        rows = [entry for entry in surviving_rows(journal(tmp_path / run)) if isinstance(entry, Dispatched)]
+        drawn.append({entry.sequence: entry.task for entry in rows if env_of(entry.task) == "sums"})
     assert drawn[0] == drawn[1] and len(drawn[0]) == 24
 
 
@@ -150,6 +150,6 @@ def test_the_services_judges_and_addresses_of_every_environment_are_known(tmp_pa
     judged = "{name: questions, label: b, style: answer_tag, reward: {name: judged, judge: {model: m, endpoint: 'http://h/v1'}}}]"
     config = compose(str(tmp_path / "recipe.yaml"), [searching + judged])
     (stage,) = config.stages
-    served = [spec.name for one in recipes_of(stage.config) for spec in wire.list_services(one)]
+    served = [spec.name for recipe in recipes_of(stage.config) for spec in wire.list_services(recipe)]
     assert served and all("retriever" in name for name in served)
-    assert [each.where for each in addresses_of(config, config.stages)] == ["envs.b.reward.judge"]
+    assert [address.where for address in addresses_of(config, config.stages)] == ["envs.b.reward.judge"]

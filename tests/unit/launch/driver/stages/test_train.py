@@ -69,10 +69,10 @@ def test_a_served_teacher_that_cannot_answer_is_found_by_a_dry_run(
         code = rlsys(["train", "quickstart", "--dry-run", *keys, *more])
         return code, capsys.readouterr().err
 
-    code, said = dry("engine.max_model_len=65")
-    assert code == 2 and "engine.max_model_len=64 at most" in said and len(said.splitlines()) == 1
+    code, error = dry("engine.max_model_len=65")
+    assert code == 2 and "engine.max_model_len=64 at most" in error and len(error.splitlines()) == 1
     assert dry("engine.max_model_len=64")[0] == 0
     divided = ["engine.max_model_len=64", "cluster.device=cuda", "cluster.gpu_memory_gb=80"]
-    code, said = dry(*divided, "learner.reference_gpus=3")
-    assert code == 2 and "learner.reference_gpus=3" in said
+    code, error = dry(*divided, "learner.reference_gpus=3")
+    assert code == 2 and "learner.reference_gpus=3" in error
     assert dry(*divided, "learner.reference_gpus=2")[0] == 0

@@ -47,7 +47,7 @@ def evaluated(path: Path, *found: Mapping[str, float], when: tuple[str, ...] = (
     steps = {"before": 2, "during": 3, "after": 4}
     jsonl(
         path / "evaluations.jsonl",
-        [{"step": steps[at], "stage": "rl", "when": at, **each} for at, each in zip(when, found, strict=True)],
+        [{"step": steps[at], "stage": "rl", "when": at, **row} for at, row in zip(when, found, strict=True)],
     )
     return path
 
@@ -58,13 +58,13 @@ def opened(*paths: Path) -> list[Run]:
 
 def said(*content: str, **more: Any) -> dict[str, Any]:
     """A line of a trajectory file."""
-    messages = [{"role": "assistant", "content": each} for each in content]
+    messages = [{"role": "assistant", "content": text} for text in content]
     begin = {"task": {}, "sequence": 0, "sibling": 0, "prompt": [], "messages": messages, "end": "turn_limit"}
     return begin | {"truncated": False, "reward": 1.0, "num_tokens": 10, "weight_versions": []} | more
 
 
 def means(*lines: Mapping[str, Any]) -> dict[str, float]:
-    return values(merge(measure_episode(read_trajectory(each, "")) for each in lines))
+    return values(merge(measure_episode(read_trajectory(line, "")) for line in lines))
 
 
 def read(found: Run, episodes: str) -> list[Measurement]:
@@ -76,9 +76,9 @@ def read(found: Run, episodes: str) -> list[Measurement]:
 
 def test_runs_that_differ_in_seed_alone_are_one_setting_with_mean_and_spread(tmp_path: Path) -> None:
     runs = opened(made(tmp_path / "a"), made(tmp_path / "b", (3.0, 2.0), seed=1), made(tmp_path / "c", name="other"))
-    found = group_runs(runs, [])
-    assert [(each.label, len(each.runs)) for each in found] == [("q", 2), ("other", 1)]
-    (chart,) = build_charts(PANELS["reward"], found, lambda run: run.rows, "step", {})
+    settings = group_runs(runs, [])
+    assert [(setting.label, len(setting.runs)) for setting in settings] == [("q", 2), ("other", 1)]
+    (chart,) = build_charts(PANELS["reward"], settings, lambda run: run.rows, "step", {})
     first, other = chart.curves
     assert [(p.x, p.stage, p.mean, p.seeds) for p in first.points] == [(3, "rl", 2.0, 2), (4, "rl", 2.0, 2)]
     assert first.points[0].spread == pytest.approx(2**0.5) and first.points[1].spread == 0
@@ -88,23 +88,23 @@ def test_runs_that_differ_in_seed_alone_are_one_setting_with_mean_and_spread(tmp
 
 def test_settings_of_one_name_are_called_after_the_keys_that_differ(tmp_path: Path) -> None:
     runs = opened(made(tmp_path / "a"), made(tmp_path / "b", learner={"lr": 2.0}))
-    assert [each.label for each in group_runs(runs, [])] == ["learner.lr=1.0", "learner.lr=2.0"]
+    assert [setting.label for setting in group_runs(runs, [])] == ["learner.lr=1.0", "learner.lr=2.0"]
     many = opened(made(tmp_path / "c", x=1, y=1, z=1), made(tmp_path / "d", x=2, y=2, z=2))
-    assert [each.label for each in group_runs(many, [])] == ["c", "d"]
+    assert [setting.label for setting in group_runs(many, [])] == ["c", "d"]
 
 
 def test_settings_that_differ_in_an_empty_mapping_keep_their_directories_as_names(tmp_path: Path) -> None:
     runs = opened(made(tmp_path / "a", x={}), made(tmp_path / "b"))
-    assert [each.label for each in group_runs(runs, [])] == ["a", "b"]
+    assert [setting.label for setting in group_runs(runs, [])] == ["a", "b"]
 
 
 def test_names_of_a_foreign_run_cannot_drive_a_terminal_or_a_picture(tmp_path: Path) -> None:
     stages = [{"name": "\x07rl", "kind": "rl"}]
     path = made(tmp_path / "a", name="\x1b]0;x\n", stages=stages)
     jsonl(path / "metrics.jsonl", [{"step": 1, "stage": "\x07rl", "stage_step": 1, "reward/part/\x1b[2J": 1.0}])
-    (found,) = group_runs(opened(path), [])
-    assert (found.label, found.runs[0].stages) == ("\\x1b]0;x\\n", ("\\x07rl",))
-    (row,) = found.runs[0].rows
+    (setting,) = group_runs(opened(path), [])
+    assert (setting.label, setting.runs[0].stages) == ("\\x1b]0;x\\n", ("\\x07rl",))
+    (row,) = setting.runs[0].rows
     assert (row.stage, list(row.values)) == ("\\x07rl", ["reward/part/\\x1b[2J"])
 
 
@@ -117,7 +117,7 @@ def test_what_is_no_finite_number_is_left_out(tmp_path: Path) -> None:
 
 def test_labels_make_the_settings(tmp_path: Path) -> None:
     runs = opened(*(made(tmp_path / name, name=name) for name in "abc"))
-    assert [(each.label, len(each.runs)) for each in group_runs(runs, ["x", "y", "x"])] == [("x", 2), ("y", 1)]
+    assert [(setting.label, len(setting.runs)) for setting in group_runs(runs, ["x", "y", "x"])] == [("x", 2), ("y", 1)]
     with refused("--labels", says="2 for 3 runs"):
         group_runs(runs, ["x", "y"])
 
@@ -161,30 +161,30 @@ def test_what_cannot_be_used_is_one_line(
     (tmp_path / "begun" / "config.yaml").write_text(yaml.safe_dump({"stages": STAGES}))
     monkeypatch.chdir(tmp_path)
     assert run(["analyse", *argv]) == 2
-    told = capsys.readouterr().err
-    assert line in told and told.count("\n") == 1
+    err = capsys.readouterr().err
+    assert line in err and err.count("\n") == 1
 
 
 def test_pictures_numbers_and_lines_of_two_seeds(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     paths = [made(tmp_path / "a"), made(tmp_path / "b", (3.0, 2.0), seed=1)]
     folder = tmp_path / "out"
-    asked = ["--figures", "reward,keywords", "--output", str(folder)]
-    assert run(["analyse", *map(str, paths), *asked]) == 0
-    told = capsys.readouterr().out
-    assert "no numbers for: keywords" in told and "2.000 -> 2.000 ± 0.000" in told
+    options = ["--figures", "reward,keywords", "--output", str(folder)]
+    assert run(["analyse", *map(str, paths), *options]) == 0
+    out = capsys.readouterr().out
+    assert "no numbers for: keywords" in out and "2.000 -> 2.000 ± 0.000" in out
     assert (folder / "reward.png").read_bytes().startswith(b"\x89PNG") and not (folder / "keywords.png").exists()
     with (folder / "reward.csv").open() as file:
         lines = list(csv.DictReader(file))
-    assert [(each["x"], each["mean"], each["seeds"]) for each in lines] == [("3", "2.0", "2"), ("4", "2.0", "2")]
-    found = json.loads((folder / "reward.json").read_text())
-    assert found["question"] == FIGURES["reward"].question
-    assert found["charts"][0]["curves"][0]["runs"][str(paths[1])] == {"3": 3.0, "4": 2.0}
+    assert [(row["x"], row["mean"], row["seeds"]) for row in lines] == [("3", "2.0", "2"), ("4", "2.0", "2")]
+    figure = json.loads((folder / "reward.json").read_text())
+    assert figure["question"] == FIGURES["reward"].question
+    assert figure["charts"][0]["curves"][0]["runs"][str(paths[1])] == {"3": 3.0, "4": 2.0}
 
 
 def test_by_stage_each_stage_is_a_curve_from_its_own_begin(tmp_path: Path) -> None:
-    (one,) = group_runs(opened(made(tmp_path / "a")), [])
-    found = build_charts([Panel("", "", "*")], [one], lambda run: run.rows, "stage", {})
-    assert {chart.key: [(c.label, [p.x for p in c.points]) for c in chart.curves] for chart in found} == {
+    (setting,) = group_runs(opened(made(tmp_path / "a")), [])
+    charts = build_charts([Panel("", "", "*")], [setting], lambda run: run.rows, "stage", {})
+    assert {chart.key: [(c.label, [p.x for p in c.points]) for c in chart.curves] for chart in charts} == {
         "loss/nll": [("sft", [1, 2])],
         "reward/mean": [("rl", [1, 2])],
         "episode/tokens": [("rl", [1, 2])],
@@ -207,12 +207,12 @@ def rl(path: Path, *rows: Mapping[str, float]) -> Run:
 
 def test_a_step_without_any_call_has_none_where_others_have(tmp_path: Path) -> None:
     tokens = {"episode/tokens": 9.0}
-    found = rl(tmp_path / "a", {"episode/calls": 2.0, "episode/valid_calls": 1.5, **tokens}, tokens)
-    first, second = (row.values for row in add_derived(found.rows, any_calls([found])))
+    with_calls = rl(tmp_path / "a", {"episode/calls": 2.0, "episode/valid_calls": 1.5, **tokens}, tokens)
+    first, second = (row.values for row in add_derived(with_calls.rows, any_calls([with_calls])))
     assert first["derived/valid_share"] == 0.75 and first["episode/repeated_calls"] == 0
     assert second["episode/calls"] == 0 and "derived/valid_share" not in second
     silent = rl(tmp_path / "b", {"reward/mean": 1.0, **tokens}, {"loss/nll": 1.0})
-    episodes, examples = (row.values for row in add_derived(silent.rows, any_calls([found, silent])))
+    episodes, examples = (row.values for row in add_derived(silent.rows, any_calls([with_calls, silent])))
     assert episodes["episode/calls"] == 0 and "episode/calls" not in examples
     assert "episode/calls" not in add_derived(silent.rows, any_calls([silent]))[0].values
 
@@ -235,27 +235,27 @@ def test_an_accuracy_of_one_run_has_the_interval_of_its_evaluation(tmp_path: Pat
     figure, folder = ["--figures", "accuracy", "--output", str(tmp_path / "out")], tmp_path / "out"
     assert run(["analyse", str(path), *figure]) == 0
     with (folder / "accuracy.csv").open() as file:
-        assert [(each["low"], each["high"]) for each in csv.DictReader(file)] == [("0.1", "0.4")] * 2
+        assert [(row["low"], row["high"]) for row in csv.DictReader(file)] == [("0.1", "0.4")] * 2
     assert run(["analyse", str(tmp_path / "a"), str(path), "--labels", "x,x", *figure]) == 0
     with (folder / "accuracy.csv").open() as file:
-        assert [(each["spread"], each["low"]) for each in csv.DictReader(file)] == [("0.0", "")] * 2
+        assert [(row["spread"], row["low"]) for row in csv.DictReader(file)] == [("0.0", "")] * 2
 
 
 def test_without_a_reference_no_figure_speaks_of_one(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    found = rl(tmp_path / "a", {"kl/behavior": 0.1})
-    assert run(["analyse", str(found.path), "--figures", "kl,behavior"]) == 0
+    directory = rl(tmp_path / "a", {"kl/behavior": 0.1})
+    assert run(["analyse", str(directory.path), "--figures", "kl,behavior"]) == 0
     assert "no numbers for: kl\n" in capsys.readouterr().out
 
 
 def test_kl_of_the_reference_lengths_and_cuts_are_curves(tmp_path: Path) -> None:
-    shown = {"kl": "kl/reference", "length": "episode/tokens", "cut": "episode/token_limit"}
+    keys = {"kl": "kl/reference", "length": "episode/tokens", "cut": "episode/token_limit"}
     values = {"kl/reference": (0.1, 0.2), "episode/tokens": (9.0, 12.0), "episode/token_limit": (0.25, 0.5)}
-    steps = [{key: each[step] for key, each in values.items()} for step in (0, 1)]
+    steps = [{key: pair[step] for key, pair in values.items()} for step in (0, 1)]
     path, folder = rl(tmp_path / "a", *steps).path, tmp_path / "out"
-    assert run(["analyse", str(path), "--figures", ",".join(shown), "--output", str(folder)]) == 0
-    for figure, key in shown.items():
+    assert run(["analyse", str(path), "--figures", ",".join(keys), "--output", str(folder)]) == 0
+    for figure, key in keys.items():
         charts = json.loads((folder / f"{figure}.json").read_text())["charts"]
-        (chart,) = [each for each in charts if each["key"] == key]
+        (chart,) = [entry for entry in charts if entry["key"] == key]
         assert [point["mean"] for point in chart["curves"][0]["points"]] == list(values[key])
 
 
@@ -283,29 +283,29 @@ def test_keywords_branching_and_code_of_episodes() -> None:
         | {"messages": [{"role": "assistant", "content": "```python"}, {"role": "tool", "content": "wait, retry"}]},
         said("recheck") | {"reward": None},  # it failed
     ]
-    found = means(*lines)
-    assert {name: found[f"word/{name}"] for name in ("wait", "however", "alternatively", "retry", "recheck")} == {
+    shares = means(*lines)
+    assert {name: shares[f"word/{name}"] for name in ("wait", "however", "alternatively", "retry", "recheck")} == {
         "wait": 1 / 3,
         "however": 1 / 3,
         "alternatively": 1 / 3,
         "retry": 0,
         "recheck": 0,
     }
-    assert found["branching"] == pytest.approx(2 / 3) and found["coding/rate"] == 1 / 3
-    assert (found["coding/tokens_code"], found["coding/tokens_text"]) == (50, 20)
+    assert shares["branching"] == pytest.approx(2 / 3) and shares["coding/rate"] == 1 / 3
+    assert (shares["coding/tokens_code"], shares["coding/tokens_text"]) == (50, 20)
 
 
 def test_episodes_of_an_evaluation_say_with_which_message_they_answered() -> None:
     lines = [said("a", "b", end="answered"), said("a", end="answered"), said("a", "b", end="turn_limit")]
-    found = means(*lines)
-    assert [found[f"episode/answered_by_{turn}"] for turn in (1, 2, 8)] == pytest.approx([1 / 3, 2 / 3, 2 / 3])
+    shares = means(*lines)
+    assert [shares[f"episode/answered_by_{turn}"] for turn in (1, 2, 8)] == pytest.approx([1 / 3, 2 / 3, 2 / 3])
 
 
 def test_process_labels_are_the_mean_over_episodes_of_their_mean() -> None:
     lines = [said("a", "b", "c", judgements=["GOOD", "It is GOOD", "no: BAD"]), said("a", judgements=["GOOD"])]
-    found = means(*lines)
-    assert found["verdict/macro"] == pytest.approx(0.8333, abs=1e-4)  # the mean over steps would be 0.75
-    assert (found["verdict/all_good"], found["verdict/unparsable"]) == (0.5, 0)
+    shares = means(*lines)
+    assert shares["verdict/macro"] == pytest.approx(0.8333, abs=1e-4)  # the mean over steps would be 0.75
+    assert (shares["verdict/all_good"], shares["verdict/unparsable"]) == (0.5, 0)
     assert means(said("a", "b", judgements=["?", "GOOD"]))["verdict/unparsable"] == 0.5
 
 
@@ -327,13 +327,13 @@ def test_files_of_steps_and_of_evaluations_are_found_packed_or_torn(tmp_path: Pa
     jsonl(texts / "step-000009.jsonl", [said("taken back")])
     jsonl(texts / "eval-rl-before-greedy.jsonl", [said("no")])
     jsonl(texts / "eval-rl-step-000003-greedy.jsonl", [said("wait"), said("no")])
-    (found,) = opened(path)
-    training, greedy = (read(found, play) for play in ("training", "greedy"))
+    (directory,) = opened(path)
+    training, greedy = (read(directory, play) for play in ("training", "greedy"))
     assert [(row.stage_step, row.values["word/wait"]) for row in training] == [(1, 1.0), (2, 0.0)]
     assert [(row.stage_step, row.values["word/wait"]) for row in greedy] == [(0, 0.0), (1, 0.5)]
     (texts / "step-000003.jsonl").write_text('{"mess\n{}\n')
     with refused(where="step-000003.jsonl line 1", says="not JSON"):
-        read(found, "training")
+        read(directory, "training")
 
 
 @pytest.mark.parametrize(
@@ -344,9 +344,9 @@ def test_a_line_that_is_no_trajectory_is_named(tmp_path: Path, wrong: dict[str, 
     path = made(tmp_path / "a")
     (path / "trajectories").mkdir()
     jsonl(path / "trajectories" / "step-000003.jsonl", [said("wait"), said() | wrong])
-    (found,) = opened(path)
+    (directory,) = opened(path)
     with refused(where="step-000003.jsonl line 2", says="not a trajectory"):
-        read(found, "training")
+        read(directory, "training")
 
 
 # -- evaluations -------------------------------------------------------------------------------------------------------
@@ -360,14 +360,14 @@ def test_papers_figures_stand_beside_the_last_evaluation(tmp_path: Path) -> None
     last = {f"{play}/{key}": 0.5 for play in plays for key in ("exact_match", "f1", "episodes", "accuracy")}
     first = {"greedy/accuracy": 0.1, "greedy/episodes": 4, "greedy/accuracy_low": 0.05, "greedy/accuracy_high": 0.2}
     evaluated(path, first | {f"{plays[0]}/f1": 0.4}, last)  # the second one is of other sets
-    found = {each.key: each for each in collect_results(group_runs(opened(path), []))}
-    assert {key: (each.value, each.paper) for key, each in found.items()} == {
+    results = {result.key: result for result in collect_results(group_runs(opened(path), []))}
+    assert {key: (result.value, result.paper) for key, result in results.items()} == {
         "musique/greedy/exact_match": (0.5, 0.223),
         "musique/sampled/exact_match": (0.5, 0.223),
         "musique/greedy/f1": (0.5, 0.3),
         "greedy/accuracy": (0.1, 0.9),
     }
-    assert (found["greedy/accuracy"].low, found["greedy/accuracy"].high) == (0.05, 0.2)
+    assert (results["greedy/accuracy"].low, results["greedy/accuracy"].high) == (0.05, 0.2)
 
 
 def test_each_setting_has_its_own_papers_figure(tmp_path: Path) -> None:
@@ -377,17 +377,17 @@ def test_each_setting_has_its_own_papers_figure(tmp_path: Path) -> None:
         evaluated(made(tmp_path / name, name=name, eval={"paper": {"accuracy": value}}), row, when=("after",))
         for name, value in papers.items()
     ]
-    found = group_runs(opened(*paths), [])
-    assert {each.label: each.paper for each in collect_results(found)} == papers
-    assert common_paper_figures(found) == {} and common_paper_figures(found[:1]) == {"greedy/accuracy": 0.7}
+    settings = group_runs(opened(*paths), [])
+    assert {result.label: result.paper for result in collect_results(settings)} == papers
+    assert common_paper_figures(settings) == {} and common_paper_figures(settings[:1]) == {"greedy/accuracy": 0.7}
 
 
 def test_results_of_seeds_are_their_mean_and_spread(tmp_path: Path) -> None:
     rows = [{"greedy/accuracy": share, "greedy/accuracy_low": 0.0, "greedy/episodes": 9} for share in (0.7, 0.8)]
     paths = [evaluated(made(tmp_path / f"{n}", seed=n), row, when=("after",)) for n, row in enumerate(rows)]
-    (found,) = collect_results(group_runs(opened(*paths), []))
-    assert (found.value, found.seeds, found.low) == (pytest.approx(0.75), 2, None)
-    assert found.spread == pytest.approx(0.0707, abs=1e-4)
+    (result,) = collect_results(group_runs(opened(*paths), []))
+    assert (result.value, result.seeds, result.low) == (pytest.approx(0.75), 2, None)
+    assert result.spread == pytest.approx(0.0707, abs=1e-4)
 
 
 def test_an_evaluation_that_failed_leaves_no_older_number_in_its_place(tmp_path: Path) -> None:
@@ -398,23 +398,23 @@ def test_an_evaluation_that_failed_leaves_no_older_number_in_its_place(tmp_path:
 def test_one_seed_of_two_with_a_number_has_its_own_interval(tmp_path: Path) -> None:
     row = {"greedy/accuracy": 0.5, "greedy/accuracy_low": 0.4, "greedy/accuracy_high": 0.6, "greedy/episodes": 4}
     paths = [made(tmp_path / "a"), evaluated(made(tmp_path / "b", seed=1), row, when=("after",))]
-    (found,) = collect_results(group_runs(opened(*paths), []))
-    assert (found.seeds, found.low, found.high) == (1, 0.4, 0.6)
+    (result,) = collect_results(group_runs(opened(*paths), []))
+    assert (result.seeds, result.low, result.high) == (1, 0.4, 0.6)
 
 
 def test_a_seed_that_is_not_there_yet_is_in_no_result(tmp_path: Path) -> None:
     before, after = {"greedy/accuracy": 0.1, "greedy/episodes": 9}, {"greedy/accuracy": 0.9, "greedy/episodes": 9}
     done = [evaluated(made(tmp_path / f"{n}", seed=n), before, after) for n in range(2)]
     begun = evaluated(made(tmp_path / "2", seed=2), before, when=("before",))
-    (found,) = collect_results(group_runs(opened(*done, begun), []))
-    assert (found.value, found.seeds, found.spread) == (pytest.approx(0.9), 2, 0.0)
+    (result,) = collect_results(group_runs(opened(*done, begun), []))
+    assert (result.value, result.seeds, result.spread) == (pytest.approx(0.9), 2, 0.0)
 
 
 def test_a_part_of_the_reward_is_no_accuracy(tmp_path: Path) -> None:
     rows = [{f"greedy/{key}": 0.5 for key in ("accuracy", "part/accuracy", "episodes")} for _ in range(2)]
-    (one,) = group_runs(opened(evaluated(made(tmp_path / "a"), *rows)), [])
-    found = build_charts(PANELS["accuracy"], [one], lambda run: run.evaluations, "step", {})
-    assert [chart.key for chart in found] == ["greedy/accuracy"]
+    (setting,) = group_runs(opened(evaluated(made(tmp_path / "a"), *rows)), [])
+    charts = build_charts(PANELS["accuracy"], [setting], lambda run: run.evaluations, "step", {})
+    assert [chart.key for chart in charts] == ["greedy/accuracy"]
 
 
 def test_reward_and_accuracy_are_correlated_under_one_reward_only(tmp_path: Path) -> None:
@@ -423,9 +423,9 @@ def test_reward_and_accuracy_are_correlated_under_one_reward_only(tmp_path: Path
         return evaluated(made(tmp_path / name, name=name, reward={"name": kind}), row, when=("after",))
 
     paths = [run_with(name, at, at / 10) for name, at in zip("abcd", (1, 2, 3, 4), strict=True)]
-    (found,) = correlate_rewards(group_runs(opened(*paths, run_with("e", -9, 0.9, "icrl")), []))
-    assert found.title == "greedy, answer" and found.points[0] == ("a", 1.0, 0.1)
-    assert (found.correlation.count, found.correlation.r) == (4, pytest.approx(1.0))
+    (scatter,) = correlate_rewards(group_runs(opened(*paths, run_with("e", -9, 0.9, "icrl")), []))
+    assert scatter.title == "greedy, answer" and scatter.points[0] == ("a", 1.0, 0.1)
+    assert (scatter.correlation.count, scatter.correlation.r) == (4, pytest.approx(1.0))
 
 
 def test_a_reward_is_the_same_whatever_the_order_of_its_keys(tmp_path: Path) -> None:
@@ -438,8 +438,8 @@ def test_a_reward_is_the_same_whatever_the_order_of_its_keys(tmp_path: Path) -> 
         )
         for at in range(6)
     ]
-    (found,) = correlate_rewards(group_runs(opened(*paths), []))
-    assert found.correlation.count == 6
+    (scatter,) = correlate_rewards(group_runs(opened(*paths), []))
+    assert scatter.correlation.count == 6
 
 
 def test_of_two_stages_at_one_step_the_later_stage_counts(tmp_path: Path) -> None:
@@ -450,7 +450,7 @@ def test_of_two_stages_at_one_step_the_later_stage_counts(tmp_path: Path) -> Non
         [{**row, "greedy/accuracy": value, "greedy/episodes": 9} for row, value in zip(rows, (0.5, 0.9), strict=True)],
     )
     (chart,) = build_charts(PANELS["accuracy"], group_runs(opened(path), []), lambda run: run.evaluations, "step", {})
-    assert [(each.stage, each.mean) for each in chart.curves[0].points] == [("rl", 0.5), ("final", 0.9)]
+    assert [(point.stage, point.mean) for point in chart.curves[0].points] == [("rl", 0.5), ("final", 0.9)]
     assert list(chart.curves[0].runs.values()) == [{20: 0.9}]
 
 
@@ -463,8 +463,8 @@ def test_a_stage_with_a_reward_of_its_own_is_correlated_apart(tmp_path: Path) ->
         for n, (stage, at) in enumerate([*(("a", n) for n in range(4)), *(("b", 90 - n) for n in range(4))])
     ]
     jsonl(path / "evaluations.jsonl", [{**row, "greedy/episodes": 9} for row in rows])
-    found = correlate_rewards(group_runs(opened(path), []))
-    assert [(each.title, each.correlation.r) for each in found] == [
+    scatters = correlate_rewards(group_runs(opened(path), []))
+    assert [(scatter.title, scatter.correlation.r) for scatter in scatters] == [
         ("greedy, answer", pytest.approx(1.0)),
         ("greedy, icrl", pytest.approx(-1.0)),
     ]

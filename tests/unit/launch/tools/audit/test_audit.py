@@ -64,7 +64,7 @@ def copied(done: Path, tmp_path: Path) -> Path:
 
 
 def broken(run: Path) -> dict[str, tuple[str, ...]]:
-    return {each.name: each.offenders for each in audit(read_run(run)) if not each.holds}
+    return {check.name: check.offenders for check in audit(read_run(run)) if not check.holds}
 
 
 def test_a_run_that_was_stopped_and_lost_groups_is_clean(done: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -72,17 +72,17 @@ def test_a_run_that_was_stopped_and_lost_groups_is_clean(done: Path, capsys: pyt
     out = capsys.readouterr().out
     assert "48 started = " in out and " 0 in flight, each once" in out and out.count("ok ") == 9
     assert rlsys(["audit", str(done), "--json"]) == 0
-    found = json.loads(capsys.readouterr().out)
-    assert found["holds"] and not any(each["offenders"] for each in found["properties"].values())
+    report = json.loads(capsys.readouterr().out)
+    assert report["holds"] and not any(check["offenders"] for check in report["properties"].values())
     lineages = {row.lineage for row in read_journal(done / "journal.jsonl")}
     assert len(lineages) == 3 and ledger(surviving_rows(read_journal(done / "journal.jsonl"))).dispatched == 48
 
 
 def sealed_files(run: Path) -> Iterator[Path]:
     for pattern in SEALED:
-        found = sorted(path for path in run.glob(pattern) if path.name != "index.jsonl")
-        assert found, pattern
-        yield from found
+        paths = sorted(path for path in run.glob(pattern) if path.name != "index.jsonl")
+        assert paths, pattern
+        yield from paths
 
 
 def change_byte(content: bytes, rng: random.Random) -> bytes:
@@ -160,21 +160,21 @@ def test_every_edit_of_the_table_is_found_but_those_that_the_page_names(
     done: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
-    tamper, found = importlib.import_module("tamper"), {}
+    tamper, edits = importlib.import_module("tamper"), {}
 
     class Kept:
         def head(self, *columns: str) -> None: ...
         def note(self, sentence: str) -> None: ...
         def row(self, *cells: str) -> None:
-            found[cells[0]] = cells[1:]
+            edits[cells[0]] = cells[1:]
 
     tamper.print_table(done, Kept())
-    assert {name for name, (audit, _) in found.items() if audit == "not covered"} <= NOT_COVERED
-    assert len(found) > 40
-    weights = {name for name in found if name.startswith("checkpoint: a bit of a weight")}
-    assert len(weights) == 4 and all(found[name][1] == "refused" for name in weights)
+    assert {name for name, (audit, _) in edits.items() if audit == "not covered"} <= NOT_COVERED
+    assert len(edits) > 40
+    weights = {name for name in edits if name.startswith("checkpoint: a bit of a weight")}
+    assert len(weights) == 4 and all(edits[name][1] == "refused" for name in weights)
     page = (ROOT / "docs/how-to/audit-a-run.md").read_text()
-    assert all(f"| {name} | not covered |" in page for name in NOT_COVERED & found.keys())
+    assert all(f"| {name} | not covered |" in page for name in NOT_COVERED & edits.keys())
 
 
 def test_what_an_interrupted_removal_leaves_is_no_damage(copied: Path) -> None:
@@ -183,8 +183,8 @@ def test_what_an_interrupted_removal_leaves_is_no_damage(copied: Path) -> None:
     assert broken(copied)["checkpoints"] == (f"checkpoints/{oldest.name} is missing",)  # no row says so
     seal_again(copied, f"checkpoints/{oldest.name}", GONE)
     (gone / "driver.json").unlink()
-    found = broken(copied)
-    assert "checkpoints" not in found
+    offenders = broken(copied)
+    assert "checkpoints" not in offenders
     gone.rename(oldest)
     shutil.rmtree(oldest)
     assert "checkpoints" not in broken(copied)
@@ -194,10 +194,10 @@ def test_checkpoints_of_before_the_seals_are_taken_as_they_are(copied: Path) -> 
     """The same rows, by a process that has sealed neither checkpoints nor its summary."""
     path, unknown = copied / "journal.jsonl", ("checkpoints/", "summary.json")
     rows = records(path)
-    kept = [row for row in rows if not str(row.get("name", "")).startswith(unknown)]
-    chain_again(path, [{key: value for key, value in row.items() if key != "seals"} for row in kept])
-    found = broken(copied)
-    assert not {"checkpoints", "files"} & found.keys()
+    rest = [row for row in rows if not str(row.get("name", "")).startswith(unknown)]
+    chain_again(path, [{key: value for key, value in row.items() if key != "seals"} for row in rest])
+    offenders = broken(copied)
+    assert not {"checkpoints", "files"} & offenders.keys()
     (copied / "summary.json").unlink()
     assert "files" not in broken(copied)
 
@@ -220,9 +220,9 @@ def test_files_that_cannot_be_read_are_named_and_end_no_audit(copied: Path) -> N
     newest, *_ = copied.glob("checkpoints/step-*")
     (newest / "driver.json").write_text('{"mark": "many"}')
     (copied / "summary.json").write_text("")
-    found = broken(copied)
-    assert "step-000003.jsonl cannot be read (" in found["files"][-1] and "(None)" not in found["files"][-1]
-    assert found["files"][0].startswith("summary.json") and "driver.json" in found["checkpoints"][0]
+    offenders = broken(copied)
+    assert "step-000003.jsonl cannot be read (" in offenders["files"][-1] and "(None)" not in offenders["files"][-1]
+    assert offenders["files"][0].startswith("summary.json") and "driver.json" in offenders["checkpoints"][0]
     config = copied / "config.yaml"
     config.write_text(config.read_text().replace("max_policy_lag: 1", "max_policy_lag: much"))
     for which in range(12):
@@ -252,9 +252,9 @@ def test_a_summary_that_counts_otherwise_than_the_rows_is_found_without_its_dige
 ) -> None:
     set_key(copied, keys, value)
     edited(copied, "summary.json", lambda row: row.pop("sha256"))
-    found = broken(copied)
-    assert [each.startswith("summary.json ") for each in found[name]] == [True]
-    assert found["files"] == ("summary.json is not what was written",)
+    offenders = broken(copied)
+    assert [offender.startswith("summary.json ") for offender in offenders[name]] == [True]
+    assert offenders["files"] == ("summary.json is not what was written",)
 
 
 def set_key(run: Path, keys: tuple[str, ...], value: float) -> Any:
@@ -273,16 +273,16 @@ def set_key(run: Path, keys: tuple[str, ...], value: float) -> Any:
 
 def test_a_journal_without_rows_is_not_one_of_an_earlier_rlsys(copied: Path) -> None:
     (copied / "journal.jsonl").write_text("")
-    found = properties(copied, "journal", "files")
-    assert not found["journal"].holds and all("no rows" in each.says for each in found.values())
+    checks = properties(copied, "journal", "files")
+    assert not checks["journal"].holds and all("no rows" in check.says for check in checks.values())
 
 
 def test_rows_that_are_missing_at_the_end_are_counted(copied: Path) -> None:
     path = copied / "journal.jsonl"
     path.write_bytes(b"".join(path.read_bytes().splitlines(keepends=True)[:-3]))
-    assert any("missing at the end: summary.json counts" in each for each in broken(copied)["journal"])
+    assert any("missing at the end: summary.json counts" in offender for offender in broken(copied)["journal"])
     (copied / "summary.json").unlink()  # as of a run that was killed: the checkpoint knows
-    assert all("missing at the end: step-" in each for each in broken(copied)["journal"])
+    assert all("missing at the end: step-" in offender for offender in broken(copied)["journal"])
 
 
 def edited(run: Path, name: str, change: Callable[[dict[str, Any]], None], which: int = -1) -> None:
@@ -294,15 +294,15 @@ def edited(run: Path, name: str, change: Callable[[dict[str, Any]], None], which
 
 
 def properties(run: Path, *names: str) -> dict[str, Property]:
-    return {each.name: each for each in audit(read_run(run)) if each.name in names}
+    return {check.name: check for check in audit(read_run(run)) if check.name in names}
 
 
 def test_tokens_that_are_nowhere_and_weights_that_are_too_old_are_found(copied: Path) -> None:
     edited(copied, "metrics.jsonl", lambda row: row.update({"tokens/generated": row["tokens/generated"] + 1}))
     edited(copied, "metrics.jsonl", lambda row: row.update({"lag/max": 2.0}), which=4)
-    found = properties(copied, "tokens", "lag")
-    assert "step 12: 17 tokens were sampled, 16 have a fate" in found["tokens"].offenders
-    assert found["lag"].offenders == (
+    checks = properties(copied, "tokens", "lag")
+    assert "step 12: 17 tokens were sampled, 16 have a fate" in checks["tokens"].offenders
+    assert checks["lag"].offenders == (
         "step 5: 2 versions, by the journal at most 1",
         "step 5: 2 versions (loop.max_policy_lag=1)",
         "summary.json has a lag of 1 versions, the rows 2",
@@ -334,12 +334,12 @@ def test_a_prompt_that_was_lost_or_exchanged_is_found_in_a_journal_that_was_chai
     """As a program would leave it that does not account for a prompt, and makes no mistake with its digests."""
     path = copied / "journal.jsonl"
     rows = records(path)
-    kept = surviving_rows(read_journal(path))
-    last = max(at for at, row in enumerate(rows) if row["event"] == event and row["lineage"] == kept[-1].lineage)
+    survivors = surviving_rows(read_journal(path))
+    last = max(at for at, row in enumerate(rows) if row["event"] == event and row["lineage"] == survivors[-1].lineage)
     rows[last : last + 1] = [] if change is None else [rows[last] | change]
     chain_again(path, rows)
-    found = properties(copied, "prompts", "epochs")
-    assert any(says in offender for each in found.values() for offender in each.offenders)
+    checks = properties(copied, "prompts", "epochs")
+    assert any(says in offender for check in checks.values() for offender in check.offenders)
 
 
 def chain_again(path: Path, rows: list[dict[str, Any]]) -> None:
@@ -357,7 +357,7 @@ def test_groups_that_were_started_with_older_weights_than_the_rows_say_are_found
     rows = records(path)
     chain_again(path, [row | {"version": row["version"] - 5} if row["event"] == "dispatch" else row for row in rows])
     offenders = properties(copied, "lag")["lag"].offenders
-    assert offenders and all("(loop.max_policy_lag=1)" in each for each in offenders)
+    assert offenders and all("(loop.max_policy_lag=1)" in offender for offender in offenders)
 
 
 def test_a_step_in_which_a_run_failed_is_in_no_number(tmp_path: Path) -> None:
@@ -387,10 +387,10 @@ def test_a_journal_of_an_earlier_rlsys_is_accounted_for_and_continues_with_diges
     for file in copied.glob("checkpoints/*/driver.json"):
         shutil.rmtree(file.parent)
     edited(copied, "summary.json", lambda row: [row.pop(key) for key in ("journal", "sha256")])
-    found = audit(read_run(copied))
-    assert all(each.holds for each in found) and "no digests" in found[0].says
+    checks = audit(read_run(copied))
+    assert all(check.holds for check in checks) and "no digests" in checks[0].says
     Journal(path).close()
-    assert [each.fits for each in links(path.read_bytes().splitlines(keepends=True))] == [True] * (len(plain) + 1)
+    assert [link.fits for link in links(path.read_bytes().splitlines(keepends=True))] == [True] * (len(plain) + 1)
 
 
 def test_lengths_differ_where_the_long_ones_are_dropped() -> None:
@@ -421,8 +421,8 @@ def test_long_episodes_may_be_left_out_by_the_algorithm_and_not_by_failing(copie
     config = copied / "config.yaml"
     config.write_text(config.read_text().replace("truncated: train", "truncated: mask"))
     change_all(fails=False)
-    found = properties(copied, "lengths")["lengths"]
-    assert found.holds and "algorithm.truncated=mask leaves out 48" in found.says
+    check = properties(copied, "lengths")["lengths"]
+    assert check.holds and "algorithm.truncated=mask leaves out 48" in check.says
     change_all(fails=True)
     assert not properties(copied, "lengths")["lengths"].holds
 

@@ -58,30 +58,30 @@ def play(rule: type[SimulatedStage], seed: int) -> tuple[LengthTest, int]:
     trained = {group.sequence for group in stage.history}
     chance, kept, left = Random(seed), list[float](), list[float]()
     for sequence, group in enumerate(begun):
-        for each in group:
+        for episode in group:
             counts = sequence in trained and chance.random() > FAILING
-            (kept if counts else left).append(each.tokens)
+            (kept if counts else left).append(episode.tokens)
     return compare_lengths(kept, left), max(step.lag for step in steps)
 
 
 @pytest.mark.parametrize("seed", range(3))
 def test_the_loops_own_rule_passes(seed: int) -> None:
-    found, lag = play(SimulatedStage, seed)
-    assert found.played == STEPS * 16 * 2 and found.left_out > 0
-    assert found.p > CERTAIN and lag <= LAG
+    comparison, lag = play(SimulatedStage, seed)
+    assert comparison.played == STEPS * 16 * 2 and comparison.left_out > 0
+    assert comparison.p > CERTAIN and lag <= LAG
 
 
 @pytest.mark.parametrize("seed", range(3))
 def test_first_come_first_served_does_not(seed: int) -> None:
     """Late groups are trained late, beyond the bound, and those that are not are long."""
-    found, lag = play(FirstCome, seed)
-    assert found.p < CERTAIN and found.trained_mean < found.played_mean
+    comparison, lag = play(FirstCome, seed)
+    assert comparison.p < CERTAIN and comparison.trained_mean < comparison.played_mean
     assert lag > LAG
 
 
 @pytest.mark.parametrize("seed", range(3))
 def test_throwing_old_groups_away_does_not(seed: int) -> None:
     """The bound holds, and what it costs are the long ones."""
-    found, lag = play(Discarding, seed)
-    assert found.p < CERTAIN and found.trained_mean < found.played_mean
+    comparison, lag = play(Discarding, seed)
+    assert comparison.p < CERTAIN and comparison.trained_mean < comparison.played_mean
     assert lag <= LAG

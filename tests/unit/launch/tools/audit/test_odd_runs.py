@@ -42,16 +42,16 @@ def leave(outcome: Outcome) -> Path:
     """The rest of what a process leaves. Returns the run directory."""
     folder = outcome.run.dir.path
     (folder / "config.yaml").write_text(to_yaml(outcome.run.config))
-    said = outcome.summary if outcome.error is None else outcome.summary | {"status": "stopped"}
-    leave_summary(folder, said)
+    summary = outcome.summary if outcome.error is None else outcome.summary | {"status": "stopped"}
+    leave_summary(folder, summary)
     return folder
 
 
 def late_outcomes(run: Path) -> list[Finished]:
     """Those of a process that did not take their step."""
-    found = [row for row in surviving_rows(read_journal(run / "journal.jsonl")) if isinstance(row, Finished)]
+    outcomes = [row for row in surviving_rows(read_journal(run / "journal.jsonl")) if isinstance(row, Finished)]
     first: dict[int, int] = {}
-    return [row for row in found if first.setdefault(row.step, row.lineage) != row.lineage]
+    return [row for row in outcomes if first.setdefault(row.step, row.lineage) != row.lineage]
 
 
 def offenders(run: Path, name: str) -> tuple[str, ...]:
@@ -105,7 +105,7 @@ def test_a_group_that_another_process_trained_into_a_step_is_found(left_over: Pa
     lines = records(path)
     is_late = {"event": "outcome", "sequence": late.sequence, "lineage": late.lineage}.items()
     chain_again(path, [row | {"outcome": "trained"} if is_late <= row.items() else row for row in lines])
-    assert any(each.startswith(f"step {late.step}: ('rl', {late.sequence})") for each in offenders(run, "prompts"))
+    assert any(line.startswith(f"step {late.step}: ('rl', {late.sequence})") for line in offenders(run, "prompts"))
 
 
 # -- the lag ----------------------------------------------------------------------------------------------------------
@@ -141,7 +141,7 @@ class Slow(BanditPool):
         if ticket.sequence < 7:
             return group
         failed = Failure(kind=FailureKind.TIMEOUT, where="fake", detail="its scoring took too long")
-        return replace(group, trajectories=tuple(replace(each, reward=failed) for each in group.trajectories))
+        return replace(group, trajectories=tuple(replace(episode, reward=failed) for episode in group.trajectories))
 
 
 def test_the_oldest_groups_of_a_step_count_if_they_were_filtered_or_failed_too(tmp_path: Path) -> None:
@@ -159,8 +159,8 @@ def lag_of(bound: int) -> str:
 def test_a_bound_that_was_lowered_is_none_of_earlier_steps(tmp_path: Path) -> None:
     play(tmp_path, stages=lag_of(3), on_row=stop_after(5))
     run = leave(play(tmp_path, stages=lag_of(0)))
-    found = {row["lag/bound"]: row["lag/max"] for row in rows(tmp_path)}
-    assert found.keys() == {3, 0} and found[0] == 0
+    lags = {row["lag/bound"]: row["lag/max"] for row in rows(tmp_path)}
+    assert lags.keys() == {3, 0} and lags[0] == 0
     assert max(row["lag/max"] for row in rows(tmp_path)) > 0
     assert broken(run) == {}
 

@@ -77,15 +77,15 @@ def drawn(rate: str, seed: int, *roles: str, count: int = 2000) -> list[Fault]:
 
 
 def test_drawn_faults_come_at_their_rate_hit_every_role_and_are_those_of_the_seed() -> None:
-    found = drawn("30/h", 3)
-    gaps = [after.at - before.at for before, after in pairwise(found)]
+    faults = drawn("30/h", 3)
+    gaps = [after.at - before.at for before, after in pairwise(faults)]
     assert sum(gaps) / len(gaps) == pytest.approx(120.0, rel=0.1) and min(gaps) >= 0
-    roles = Counter(each.target.split(":")[0] for each in found)
+    roles = Counter(fault.target.split(":")[0] for fault in faults)
     assert roles.keys() == {"rollout", "engine", "worlds", "learner", "weights", "retriever", "driver"}
     assert max(roles.values()) - min(roles.values()) <= 1
-    assert found == drawn("30/h", 3) != drawn("30/h", 4)
+    assert faults == drawn("30/h", 3) != drawn("30/h", 4)
     assert parse_rate("2/min") == parse_rate("120/h")
-    assert {each.target for each in drawn("30/h", 3, "driver", count=9)} == {"driver"}
+    assert {fault.target for fault in drawn("30/h", 3, "driver", count=9)} == {"driver"}
     with refused("--roles", found="services"):
         draw_faults(parse_rate("1/h"), 0, Members(workers=1, ranks=1, services=[]), ["services"])
     with refused("--roles", found="ranks"):
@@ -163,13 +163,13 @@ def test_a_part_is_found_by_what_its_processes_inherit() -> None:
         "worlds": start("rollout:1", "actors.world_process"),
     }
     try:
-        assert [each.pid for each in find_target(owner_of(os.getpid()), "engine:1")] == [started["engine"].pid]
-        assert [each.pid for each in find_target(owner_of(os.getpid()), "worlds:1")] == [started["worlds"].pid]
+        assert [part.pid for part in find_target(owner_of(os.getpid()), "engine:1")] == [started["engine"].pid]
+        assert [part.pid for part in find_target(owner_of(os.getpid()), "worlds:1")] == [started["worlds"].pid]
         assert find_target(owner_of(os.getpid()), "learner:0") == []
-        found = find_target(owner_of(os.getpid()), "engine:1")
-        assert signal_all(found, signal.SIGKILL) == 1 and started["engine"].wait(60) == -signal.SIGKILL
-        assert signal_all(found, signal.SIGKILL) == 0
-        assert [each.pid for each in find_target(owner_of(os.getpid()), "driver")] == [os.getpid()]
+        processes = find_target(owner_of(os.getpid()), "engine:1")
+        assert signal_all(processes, signal.SIGKILL) == 1 and started["engine"].wait(60) == -signal.SIGKILL
+        assert signal_all(processes, signal.SIGKILL) == 0
+        assert [part.pid for part in find_target(owner_of(os.getpid()), "driver")] == [os.getpid()]
         assert find_target(f"elsewhere:{os.getpid()}:", "driver") == []
         assert started["other run"].poll() is None
     finally:
@@ -190,12 +190,12 @@ def test_the_table_says_what_each_fault_cost(tmp_path: Path) -> None:
     assert time.time() - 60 < began < time.time() and none.began == 0.0
     hit, missed = (Done(fault=Fault(kind="kill", target=target, at=0.0), time=began - 0.5, processes=count)
                    for target, count in (("rollout:0", 1), ("weights", 0)))  # fmt: skip
-    found = settle(Disturbed(code=0, began=began, ended=began + 9, done=[hit, missed], starts=[began, began]), run)
-    assert (found.costs[0].next_step_s or 0.0) >= 0.5 and found.costs[1].next_step_s is None
-    assert found.holds and found.starts == 2 and found.steps_again == 0
-    lines = describe(found)
-    assert (found.lost, found.repeated, found.steps) == (0, 0, 7)
-    assert by_role(found.costs)["rollout"]["next_step_s"] == found.costs[0].next_step_s
+    result = settle(Disturbed(code=0, began=began, ended=began + 9, done=[hit, missed], starts=[began, began]), run)
+    assert (result.costs[0].next_step_s or 0.0) >= 0.5 and result.costs[1].next_step_s is None
+    assert result.holds and result.starts == 2 and result.steps_again == 0
+    lines = describe(result)
+    assert (result.lost, result.repeated, result.steps) == (0, 0, 7)
+    assert by_role(result.costs)["rollout"]["next_step_s"] == result.costs[0].next_step_s
     assert "kill rollout:0" in lines[1] and "weights (not there)" in lines[2]
     assert lines[-1] == "audit: nothing was lost, trained twice or changed"
     path = run / "metrics.jsonl"
@@ -234,7 +234,7 @@ def test_bad_input_starts_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[
     ):
         assert rlsys(["chaos", "quickstart", *words]) == 2
         assert says in capsys.readouterr().err
-    assert not [each for each in psutil.Process().children(recursive=True) if "launch" in each.cmdline()]
+    assert not [process for process in psutil.Process().children(recursive=True) if "launch" in process.cmdline()]
 
 
 def test_a_fault_may_wait_for_a_checkpoint_that_is_being_written(tmp_path: Path) -> None:
@@ -271,11 +271,11 @@ def test_a_driver_that_hangs_has_somebody_who_lets_it_go_on() -> None:
 
 
 def test_a_run_that_was_stopped_in_order_is_started_again_and_one_that_is_done_is_not() -> None:
-    found = Disturbed(code=0, began=1.0, ended=9.0, starts=[1.0])
-    found.done.append(Done(fault=Fault(kind="stop", target="driver", at=1.0), time=3.0, processes=1))
-    assert was_stopped(found)
-    found.starts.append(5.0)
-    assert not was_stopped(found)
+    record = Disturbed(code=0, began=1.0, ended=9.0, starts=[1.0])
+    record.done.append(Done(fault=Fault(kind="stop", target="driver", at=1.0), time=3.0, processes=1))
+    assert was_stopped(record)
+    record.starts.append(5.0)
+    assert not was_stopped(record)
 
 
 def test_a_run_that_never_played_has_no_time_of_its_own(tmp_path: Path) -> None:
@@ -295,7 +295,7 @@ def test_a_disk_is_full_for_a_while_and_empty_at_the_end(tmp_path: Path, monkeyp
     monkeypatch.setattr(shutil, "disk_usage", lambda path: SimpleNamespace(free=2**16 + 4096))
     hand = Hand()
     assert hand.fill(tmp_path, 600.0) == 1
-    assert [each.stat().st_size for each in tmp_path.iterdir()] == [4096]
+    assert [file.stat().st_size for file in tmp_path.iterdir()] == [4096]
     hand.end()
     assert not list(tmp_path.iterdir())
 

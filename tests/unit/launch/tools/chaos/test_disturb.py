@@ -96,8 +96,8 @@ def test_a_run_that_fails_by_itself_is_started_again_only_while_it_gets_further(
     monkeypatch.setattr(sys, "executable", script(tmp_path / "fails", FAILS))
     with (tmp_path / "log").open("w") as output:
         disturber = Disturber(["train", "x"], tmp_path, output, lambda line: None, Machines(), most_starts=9)
-        found = disturber.play([], iter(()), "rl", float("inf"))
-    assert (len(found.starts), found.code, found.failed_alone) == (3, 1, True)
+        record = disturber.play([], iter(()), "rl", float("inf"))
+    assert (len(record.starts), record.code, record.failed_alone) == (3, 1, True)
 
 
 def test_what_a_fault_left_is_no_failure_of_the_run_itself() -> None:

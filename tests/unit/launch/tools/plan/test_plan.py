@@ -34,24 +34,24 @@ def rows(found: dict[str, Any]) -> dict[str, dict[str, Any]]:
 
 @pytest.mark.parametrize("words", [TWO_NODES, ["quickstart", "--nodes", "1x2cpu-24G"]])
 def test_every_row_adds_up_to_its_sum(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
-    code, found = plan(capsys, *words)
-    assert code == 0 and found["fits"]
-    for row in found["memory"]:
+    code, report = plan(capsys, *words)
+    assert code == 0 and report["fits"]
+    for row in report["memory"]:
         assert row["bytes"] == pytest.approx(sum(part["bytes"] for part in row["parts"]))
 
 
 def test_the_numbers_are_those_of_the_arithmetic(capsys: pytest.CaptureFixture[str]) -> None:
     """7.6 G parameters: the rows of docs/gpu.md for 10 ranks under ZeRO-2."""
-    _, found = plan(capsys, *TWO_NODES)
-    count = found["parameters"]
-    weights, gradients, optimizer, _ = rows(found)["rank"]["parts"]
+    _, report = plan(capsys, *TWO_NODES)
+    count = report["parameters"]
+    weights, gradients, optimizer, _ = rows(report)["rank"]["parts"]
     ends = 2 * 152064 * 3584 * 2  # embedding and head, whole before they are divided
     assert weights["bytes"] == 2 * count
     assert gradients["bytes"] == pytest.approx(2 * 4 * count / 10 + 2 * 2e8 * 2 + ends)
     assert optimizer["bytes"] == pytest.approx(12 * count / 10)
-    assert rows(found)["/dev/shm"]["parts"][0]["bytes"] == 2 * 2 * count
-    assert rows(found)["disk"]["bytes"] == 3 * 16 * count
-    assert rows(found)["rank"]["of_bytes"] == 80 * GIGA
+    assert rows(report)["/dev/shm"]["parts"][0]["bytes"] == 2 * 2 * count
+    assert rows(report)["disk"]["bytes"] == 3 * 16 * count
+    assert rows(report)["rank"]["of_bytes"] == 80 * GIGA
 
 
 def test_the_rows_are_those_of_a_dry_run(capsys: pytest.CaptureFixture[str]) -> None:
@@ -73,20 +73,20 @@ def test_the_time_of_a_step_is_that_of_a_dry_run(capsys: pytest.CaptureFixture[s
 
 def test_the_best_split_comes_with_its_command(capsys: pytest.CaptureFixture[str]) -> None:
     words = [*TWO_NODES, "--answer-tokens", "8192"]
-    _, found = plan(capsys, *words, "learner.ranks=8", "rollout.workers=8")
-    own, best = found["time"]["forecast"], found["splits"][0]
+    _, report = plan(capsys, *words, "learner.ranks=8", "rollout.workers=8")
+    own, best = report["time"]["forecast"], report["splits"][0]
     assert (best["split"]["ranks"], best["split"]["workers"]) == (10, 6)
     assert best["forecast"]["seconds"] < own["seconds"] and own["engine_idle"] > 0.4
-    assert found["command"] == "rlsys train gpu/qwen2.5-7b-16xa100 learner.ranks=10 rollout.workers=6"
+    assert report["command"] == "rlsys train gpu/qwen2.5-7b-16xa100 learner.ranks=10 rollout.workers=6"
     assert own["tokens_per_s"] == pytest.approx(2048 * 8192 / own["seconds"])
     assert own["steps_a_day"] == pytest.approx(86400 / own["seconds"])
-    _, found = plan(capsys, *words)
-    assert found["command"] == "rlsys train gpu/qwen2.5-7b-16xa100"
+    _, report = plan(capsys, *words)
+    assert report["command"] == "rlsys train gpu/qwen2.5-7b-16xa100"
 
 
 def test_the_command_is_one_that_a_shell_takes(capsys: pytest.CaptureFixture[str]) -> None:
-    _, found = plan(capsys, "quickstart", "--nodes", "1x2cpu-24G", "env.instruction=Give the answer.")
-    assert found["command"] == "rlsys train quickstart 'env.instruction=Give the answer.'"
+    _, report = plan(capsys, "quickstart", "--nodes", "1x2cpu-24G", "env.instruction=Give the answer.")
+    assert report["command"] == "rlsys train quickstart 'env.instruction=Give the answer.'"
 
 
 @pytest.mark.parametrize(
@@ -113,18 +113,18 @@ def test_bad_options_are_one_line(words: list[str], key: str, capsys: pytest.Cap
     ],
 )
 def test_the_keys_that_are_offered_fit(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
-    code, found = plan(capsys, *words)
-    assert code == 2 and found["problem"] and found["offers"]
-    for offer in found["offers"]:
+    code, report = plan(capsys, *words)
+    assert code == 2 and report["problem"] and report["offers"]
+    for offer in report["offers"]:
         again, other = plan(capsys, *words, *offer["keys"])
         assert again == 0 and other["fits"], offer
 
 
 def test_several_nodes_are_not_one_large_node(capsys: pytest.CaptureFixture[str]) -> None:
     """An engine of quickstart takes 2,617 MiB, a node has 1,907, and three of them have more than the run needs."""
-    code, found = plan(capsys, "quickstart", "--nodes", "3x2cpu-2G")
-    assert code == 2 and "engine" in found["problem"]
-    assert [row["of_bytes"] for row in found["memory"][:4]] == [2e9, 2e9, 2e9, 6e9]
+    code, report = plan(capsys, "quickstart", "--nodes", "3x2cpu-2G")
+    assert code == 2 and "engine" in report["problem"]
+    assert [row["of_bytes"] for row in report["memory"][:4]] == [2e9, 2e9, 2e9, 6e9]
     assert plan(capsys, "quickstart", "--nodes", "3x2cpu-3G")[0] == 0
 
 
@@ -137,8 +137,8 @@ def test_a_device_that_the_machines_do_not_have_is_refused(
 
 
 def test_thousands_of_engines_are_not_simulated(capsys: pytest.CaptureFixture[str]) -> None:
-    code, found = plan(capsys, TWO_NODES[0], "--nodes", "4096x4xA100-80G", "rollout.workers=4000")
-    assert code == 0 and found["time"] is None and "engines" in found["untimed"]
+    code, report = plan(capsys, TWO_NODES[0], "--nodes", "4096x4xA100-80G", "rollout.workers=4000")
+    assert code == 0 and report["time"] is None and "engines" in report["untimed"]
 
 
 def test_a_refusal_is_said_with_its_reason(capsys: pytest.CaptureFixture[str]) -> None:
@@ -151,8 +151,8 @@ def test_a_refusal_is_said_with_its_reason(capsys: pytest.CaptureFixture[str]) -
 def test_the_ram_of_a_node_is_a_limit_where_it_is_given(capsys: pytest.CaptureFixture[str]) -> None:
     words = ["gpu/qwen2.5-32b-16xa100", "--nodes"]
     assert plan(capsys, *words, "2x8xA100-80G:1500G")[0] == 0
-    code, found = plan(capsys, *words, "2x8xA100-80G:1000G")
-    assert code == 2 and "1114 GB in its RAM of 1000 GB" in found["problem"]
+    code, report = plan(capsys, *words, "2x8xA100-80G:1000G")
+    assert code == 2 and "1114 GB in its RAM of 1000 GB" in report["problem"]
 
 
 def test_a_name_that_nothing_describes_is_refused_and_a_size_helps(capsys: pytest.CaptureFixture[str]) -> None:
@@ -169,16 +169,16 @@ def test_a_folder_needs_config_json_alone(tmp_path: Path, capsys: pytest.Capture
     sizes = {"model_type": "qwen2", "hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4,
              "num_key_value_heads": 4, "intermediate_size": 128, "vocab_size": 1000}  # fmt: skip
     (tmp_path / "config.json").write_text(json.dumps(sizes))
-    code, found = plan(capsys, "quickstart", "--nodes", "1x2cpu-24G", f"model.path={tmp_path}")
+    code, report = plan(capsys, "quickstart", "--nodes", "1x2cpu-24G", f"model.path={tmp_path}")
     # embedding and head, two layers of 4 x 64^2 attention, 3 x 64 x 128 and two norms, and a last norm
-    assert (code, found["parameters"]) == (0, 2 * 64 * 1000 + 2 * (4 * 64**2 + 3 * 64 * 128 + 2 * 64) + 64)
+    assert (code, report["parameters"]) == (0, 2 * 64 * 1000 + 2 * (4 * 64**2 + 3 * 64 * 128 + 2 * 64) + 64)
 
 
 def test_without_nodes_a_recipe_for_gpus_gets_the_usual_ones(capsys: pytest.CaptureFixture[str]) -> None:
-    _, found = plan(capsys, "gpu/qwen2.5-7b-16xa100")
-    assert found["nodes"] == {"text": "2x8xA100-80G", "assumed": True}
-    _, found = plan(capsys, "quickstart")
-    assert "cpu-" in found["nodes"]["text"] and not found["nodes"]["assumed"]
+    _, report = plan(capsys, "gpu/qwen2.5-7b-16xa100")
+    assert report["nodes"] == {"text": "2x8xA100-80G", "assumed": True}
+    _, report = plan(capsys, "quickstart")
+    assert "cpu-" in report["nodes"]["text"] and not report["nodes"]["assumed"]
 
 
 def test_on_cpus_a_model_of_unknown_size_is_said_to_be_left_out(capsys: pytest.CaptureFixture[str]) -> None:
@@ -192,10 +192,10 @@ def test_on_cpus_a_model_of_unknown_size_is_said_to_be_left_out(capsys: pytest.C
 def test_a_rank_and_an_engine_that_share_their_gpu_are_planned_on_one(capsys: pytest.CaptureFixture[str]) -> None:
     words = ["gpu/qwen2.5-7b-8xa100", "model.lora.rank=32", "cluster.share_gpu=true", "learner.ranks=1"]
     words += ["rollout.workers=1", "engine.gpu_memory_utilization=0.4"]
-    code, found = plan(capsys, *words, "--nodes", "1x1xA100-80G")
-    assert code == 0 and found["fits"]
-    code, found = plan(capsys, *words)  # on the machine that it needs
-    assert code == 0 and found["fits"]
-    code, found = plan(capsys, *words, "--nodes", "1x2xA100-80G", "engine.gpu_memory_utilization=0.9")
-    assert code == 2 and any("cluster.share_gpu=false" in offer["keys"] for offer in found["offers"])
-    assert all("learner.zero_stage=3" not in offer["keys"] for offer in found["offers"])
+    code, report = plan(capsys, *words, "--nodes", "1x1xA100-80G")
+    assert code == 0 and report["fits"]
+    code, report = plan(capsys, *words)  # on the machine that it needs
+    assert code == 0 and report["fits"]
+    code, report = plan(capsys, *words, "--nodes", "1x2xA100-80G", "engine.gpu_memory_utilization=0.9")
+    assert code == 2 and any("cluster.share_gpu=false" in offer["keys"] for offer in report["offers"])
+    assert all("learner.zero_stage=3" not in offer["keys"] for offer in report["offers"])

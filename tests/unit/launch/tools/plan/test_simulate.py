@@ -17,7 +17,7 @@ ONE = Setting(
 def run(setting: Setting, cost: StepCost, *, tokens: float = 10, outside_s: float = 0.0) -> SimulatedStep:
     group = [Episode(tokens=tokens, outside_s=outside_s)] * setting.group_size
     steps = simulate(setting, lambda _: group, lambda _: cost, steps=2)
-    assert [each.seconds for each in steps] == pytest.approx([steps[0].seconds] * 2)
+    assert [step.seconds for step in steps] == pytest.approx([steps[0].seconds] * 2)
     return steps[-1]
 
 
@@ -87,8 +87,8 @@ MANY = Setting(
 def test_the_lag_is_bounded_and_the_same_seed_gives_the_same(lag: int) -> None:
     setting = replace(MANY, max_policy_lag=lag)
     first, again = (simulate(setting, draw, lambda _: StepCost(update_s=3), steps=8, seed=7) for _ in range(2))
-    assert first == again and max(each.lag for each in first) <= lag
-    assert all(each.seconds > 0 and each.busy_s <= each.seconds + 1e-9 for each in first)
+    assert first == again and max(step.lag for step in first) <= lag
+    assert all(step.seconds > 0 and step.busy_s <= step.seconds + 1e-9 for step in first)
 
 
 def test_more_workers_are_never_slower() -> None:
@@ -96,5 +96,5 @@ def test_more_workers_are_never_slower() -> None:
     for workers in (1, 2, 4):
         setting = replace(MANY, workers=workers)
         steps = simulate(setting, lambda _: [Episode(tokens=50)] * 4, lambda _: StepCost(update_s=1), steps=6)
-        seconds.append(sum(each.seconds for each in steps))
+        seconds.append(sum(step.seconds for step in steps))
     assert seconds == sorted(seconds, reverse=True) and seconds[0] > seconds[-1]

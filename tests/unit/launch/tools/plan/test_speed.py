@@ -43,10 +43,10 @@ def seven() -> RunConfig:
 def test_the_7b_model_takes_what_the_page_says(
     seven: RunConfig, tokens: int, ranks: int, workers: int, learner: float, engines: float
 ) -> None:
-    found = timed(seven, source(TWO, tokens), ranks, workers)
-    assert found.forecast.update_s - found.speed.export_s == pytest.approx(learner, rel=0.01)
-    assert found.forecast.full_s == pytest.approx(engines, rel=0.02)
-    assert found.forecast.seconds >= max(found.forecast.update_s, found.forecast.full_s)
+    timing = timed(seven, source(TWO, tokens), ranks, workers)
+    assert timing.forecast.update_s - timing.speed.export_s == pytest.approx(learner, rel=0.01)
+    assert timing.forecast.full_s == pytest.approx(engines, rel=0.02)
+    assert timing.forecast.seconds >= max(timing.forecast.update_s, timing.forecast.full_s)
 
 
 def test_an_offloaded_optimizer_is_passed_over_at_each_of_its_steps(seven: RunConfig) -> None:
@@ -57,9 +57,9 @@ def test_an_offloaded_optimizer_is_passed_over_at_each_of_its_steps(seven: RunCo
         terms = replace(offloaded.algorithm, epochs=epochs, minibatches=minibatches)
         recipe = replace(offloaded, algorithm=terms)
         stage = replace(seven.stages[0], config=recipe)
-        found = rl_recipe(replace(seven, recipe=recipe, stages=(stage,)), TWO)
-        assert found is not None
-        return time_step(found, source(TWO, 2048)).speed.fixed_s
+        rl_config = rl_recipe(replace(seven, recipe=recipe, stages=(stage,)), TWO)
+        assert rl_config is not None
+        return time_step(rl_config, source(TWO, 2048)).speed.fixed_s
 
     assert fixed_s(1, 1) == pytest.approx(2.13, rel=0.01)
     assert fixed_s(2, 4) == pytest.approx(8 * fixed_s(1, 1))
@@ -88,9 +88,9 @@ def test_under_an_adapter_frozen_matrices_cost_three_passes_of_four(seven: RunCo
 def test_the_best_split_is_the_one_in_which_both_sides_wait_least() -> None:
     smaller = compose(SEVEN, ["stages.rl.loop.groups_per_step=96"])
     for tokens, best in ((8192, "10+6"), (2048, "12+4")):
-        found = best_splits(smaller, source(TWO, tokens), same_kind(smaller, TWO, 28))
-        assert found[0].split.describe() == best
-        seconds = [each.forecast.seconds for each in found]
+        ranking = best_splits(smaller, source(TWO, tokens), same_kind(smaller, TWO, 28))
+        assert ranking[0].split.describe() == best
+        seconds = [candidate.forecast.seconds for candidate in ranking]
         assert seconds == sorted(seconds)
 
 
@@ -98,8 +98,8 @@ def test_more_nodes_are_never_slower() -> None:
     seconds, smaller = [], compose(SEVEN, ["stages.rl.loop.groups_per_step=32"])
     for count in (2, 3, 5):
         nodes = replace(TWO, count=count, gpus=4)
-        found = best_splits(smaller, source(nodes, 4096), same_kind(smaller, nodes, 28))
-        seconds.append(found[0].forecast.seconds)
+        ranking = best_splits(smaller, source(nodes, 4096), same_kind(smaller, nodes, 28))
+        seconds.append(ranking[0].forecast.seconds)
     assert seconds == sorted(seconds, reverse=True)
 
 
@@ -107,15 +107,15 @@ def test_a_slower_network_delays_what_is_carried_alone(seven: RunConfig) -> None
     fast, slow = (timed(seven, replace(source(TWO, 8192), network=rate), 10, 6) for rate in (100.0, 10.0))
     assert slow.speed.carry_s == pytest.approx(10 * fast.speed.carry_s)
     assert fast.speed.carry_s == pytest.approx(15.2 * 8 / 100 / 0.98, rel=0.01)
-    one = timed(seven, source(parse_nodes("1x8xA100-80G"), 8192), 5, 3)
-    assert one.speed.carry_s == 0
+    single_node = timed(seven, source(parse_nodes("1x8xA100-80G"), 8192), 5, 3)
+    assert single_node.speed.carry_s == 0
 
 
 def test_an_optimizer_in_host_memory_takes_longer() -> None:
     config, nodes = compose("gpu/qwen2.5-32b-16xa100", []), TWO
-    found = timed(config, source(nodes, 8192, "Qwen/Qwen2.5-32B"), 8, 2)
-    assert found.speed.fixed_s == pytest.approx(28 * 32.76e9 / 8 / 1e10, rel=0.01)
-    assert found.forecast.seconds == pytest.approx(2080, rel=0.02)  # docs/gpu.md
+    timing = timed(config, source(nodes, 8192, "Qwen/Qwen2.5-32B"), 8, 2)
+    assert timing.speed.fixed_s == pytest.approx(28 * 32.76e9 / 8 / 1e10, rel=0.01)
+    assert timing.forecast.seconds == pytest.approx(2080, rel=0.02)  # docs/gpu.md
 
 
 def test_of_a_card_without_a_data_sheet_and_of_cpus_no_time_is_known(seven: RunConfig) -> None:
@@ -131,11 +131,11 @@ def test_an_adapter_is_what_is_written_carried_loaded_and_offloaded(seven: RunCo
     config, version = compose(SEVEN, [*keys, "learner.offload=optimizer"]), 161.5e6
     recipe = rl_recipe(config, TWO)
     assert recipe is not None
-    found = time_step(recipe, source(TWO, 2048)).speed
-    assert found.export_s == pytest.approx(version / 10 / 1.1e9, rel=0.01)
-    assert found.carry_s == pytest.approx(version * 8 / 100e9 / 0.98, rel=0.01)
-    assert found.load_s == pytest.approx(version / 4e9, rel=0.01)  # whole, by both processes of an engine
-    assert found.fixed_s == pytest.approx(28 * version / 2 / 10 / 1e10, rel=0.01)
+    speed = time_step(recipe, source(TWO, 2048)).speed
+    assert speed.export_s == pytest.approx(version / 10 / 1.1e9, rel=0.01)
+    assert speed.carry_s == pytest.approx(version * 8 / 100e9 / 0.98, rel=0.01)
+    assert speed.load_s == pytest.approx(version / 4e9, rel=0.01)  # whole, by both processes of an engine
+    assert speed.fixed_s == pytest.approx(28 * version / 2 / 10 / 1e10, rel=0.01)
     whole = rl_recipe(compose(SEVEN, keys[1:]), TWO)
     assert whole is not None
-    assert found.base_s == time_step(whole, source(TWO, 2048)).speed.base_s  # an engine still reads the whole model
+    assert speed.base_s == time_step(whole, source(TWO, 2048)).speed.base_s  # an engine still reads the whole model

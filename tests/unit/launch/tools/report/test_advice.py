@@ -50,7 +50,7 @@ def advice(path: Path, rows: Rows, verdict: Verdict = UNKNOWN, **more: Any) -> l
 
 
 def rules(found: Sequence[Advice]) -> list[str]:
-    return [each.rule for each in found]
+    return [item.rule for item in found]
 
 
 def groups(filtered: float, right: float, count: int = 12) -> Rows:
@@ -65,9 +65,9 @@ def test_a_run_that_did_not_end_by_itself_is_continued_from_its_newest_checkpoin
     run = opened(tmp_path, steps(3), summary={"status": "failed", "steps": 3, "reason": "the disk is full"})
     for name in ("step-000002", "step-000001", "best-step-000003"):
         (run.path / "checkpoints" / name).mkdir(parents=True)
-    (found,) = advise(run, UNKNOWN, None)
-    assert (found.rule, found.level, found.steps) == ("ended_early", "broken", (3, 3))
-    assert "the disk is full" in found.text and "step-000002" in found.text
+    (item,) = advise(run, UNKNOWN, None)
+    assert (item.rule, item.level, item.steps) == ("ended_early", "broken", (3, 3))
+    assert "the disk is full" in item.text and "step-000002" in item.text
     assert rules(advice(tmp_path / "b", steps(3), summary=None)) == ["ended_early"]
     assert advice(tmp_path / "c", steps(3)) == []
     assert advice(tmp_path / "d", steps(3), summary={"status": "stopped", "steps": 3}) == []
@@ -76,26 +76,26 @@ def test_a_run_that_did_not_end_by_itself_is_continued_from_its_newest_checkpoin
 def test_findings_of_the_run_are_said_unchanged(tmp_path: Path) -> None:
     says = "the reward is format only (format 0.099; correct 0.0078): try an sft stage before"
     finding = {"stage": "rl", "what": "unsolved", "says": says, "first_step": 2, "last_step": 5, "steps": 4, "of": 9}
-    (found,) = advice(tmp_path, steps(3), summary={"status": "done", "steps": 3, "health": [finding]})
-    assert found.text == f"in 4 of 9 steps of stage rl, from step 2: {says}"
-    assert (found.level, found.steps, found.href) == ("wrong", (2, 5), "#t?step=2-5&play=none")
-    for what, level in (("raised", "broken"), ("lopsided", "slow")):
-        health = [finding | {"what": what}]
-        (found,) = advice(tmp_path / what, steps(3), summary={"status": "done", "steps": 3, "health": health})
-        assert found.level == level
+    (item,) = advice(tmp_path, steps(3), summary={"status": "done", "steps": 3, "health": [finding]})
+    assert item.text == f"in 4 of 9 steps of stage rl, from step 2: {says}"
+    assert (item.level, item.steps, item.href) == ("wrong", (2, 5), "#t?step=2-5&play=none")
+    for kind, level in (("raised", "broken"), ("lopsided", "slow")):
+        health = [finding | {"what": kind}]
+        (item,) = advice(tmp_path / kind, steps(3), summary={"status": "done", "steps": 3, "health": health})
+        assert item.level == level
 
 
 def test_that_a_run_got_worse_comes_before_what_is_left_of_it(tmp_path: Path) -> None:
     names = ("untrained", "cut", "held_out")
-    health = [{"stage": "rl", "what": what, "says": what, "of": 0} for what in names]
-    found = advice(tmp_path, steps(3), summary={"status": "done", "steps": 3, "health": health})
-    assert [each.text for each in found] == ["held_out", "untrained", "cut"]
+    health = [{"stage": "rl", "what": name, "says": name, "of": 0} for name in names]
+    items = advice(tmp_path, steps(3), summary={"status": "done", "steps": 3, "health": health})
+    assert [item.text for item in items] == ["held_out", "untrained", "cut"]
 
 
 def test_of_a_run_without_a_summary_the_events_have_the_findings(tmp_path: Path) -> None:
     events = [{"kind": "health", "step": 2, "text": "3 steps in a row: x"}, {"kind": "end"}]
-    found = advice(tmp_path, steps(3), summary={"status": "done", "steps": 3}, events=events)
-    assert [(each.text, each.steps) for each in found] == [("3 steps in a row: x", (2, 2))]
+    items = advice(tmp_path, steps(3), summary={"status": "done", "steps": 3}, events=events)
+    assert [(item.text, item.steps) for item in items] == [("3 steps in a row: x", (2, 2))]
 
 
 @pytest.mark.parametrize(
@@ -106,9 +106,9 @@ def test_tools_that_fail(tmp_path: Path, errors: float, opened_now: float, level
     last = {"tool/search/calls": 100.0, "tool/search/errors": errors, "tool/search/breaker_open": opened_now}
     rows = [row | {key: value * n / 5 for key, value in last.items()} for n, row in enumerate(steps(5), start=1)]
     rows[-1]["tool/search/breaker_open"] = opened_now
-    found = advice(tmp_path, rows, env={"retriever": {"guard": {"deadline_s": 30.0}}})
+    items = advice(tmp_path, rows, env={"retriever": {"guard": {"deadline_s": 30.0}}})
     key = "env.retriever.guard.deadline_s"
-    assert [(each.rule, each.level, each.key) for each in found] == ([("tool", level, key)] if level else [])
+    assert [(item.rule, item.level, item.key) for item in items] == ([("tool", level, key)] if level else [])
 
 
 def test_a_count_begins_before_the_stage_and_goes_on_after_a_gap(tmp_path: Path) -> None:
@@ -120,15 +120,15 @@ def test_a_count_begins_before_the_stage_and_goes_on_after_a_gap(tmp_path: Path)
         for n, own in enumerate(counts, start=1)
     ]
     stages = [{"name": "warm", "kind": "sft", "steps": 1}, *STAGES]
-    (found,) = advice(tmp_path, rows, stages=stages)
-    assert found.numbers == {"errors": 1.0, "calls": 10.0} and found.key is None
+    (item,) = advice(tmp_path, rows, stages=stages)
+    assert item.numbers == {"errors": 1.0, "calls": 10.0} and item.key is None
 
 
 def test_calls_of_a_worker_that_began_again_are_added_up(tmp_path: Path) -> None:
     counts = [(50.0, 5.0), (100.0, 10.0), (10.0, 9.0), (20.0, 11.0)]  # a worker began again in the third step
     rows = [row | {"tool/x/calls": c, "tool/x/errors": e} for row, (c, e) in zip(steps(4), counts, strict=True)]
-    (found,) = advice(tmp_path, rows)
-    assert found.numbers == {"errors": 12.0, "calls": 110.0}
+    (item,) = advice(tmp_path, rows)
+    assert item.numbers == {"errors": 12.0, "calls": 110.0}
 
 
 def test_answers_that_cannot_be_graded_are_no_errors_of_the_grader(tmp_path: Path) -> None:
@@ -153,11 +153,11 @@ def test_answers_that_cannot_be_graded_are_no_errors_of_the_grader(tmp_path: Pat
     ],
 )
 def test_tasks_that_are_too_easy_or_too_hard(tmp_path: Path, rows: Rows, rule: str | None, key: str | None) -> None:
-    found = advice(tmp_path, rows)
-    assert [(each.rule, each.key) for each in found] == ([(rule, key)] if rule else [])
-    if found:
-        assert found[0].steps == (3, 12) and found[0].href.startswith("#t?step=3-12&advantage=none")
-        assert found[0].label == f"{10 * rows[0]['groups/filtered']:.0f} groups"
+    items = advice(tmp_path, rows)
+    assert [(item.rule, item.key) for item in items] == ([(rule, key)] if rule else [])
+    if items:
+        assert items[0].steps == (3, 12) and items[0].href.startswith("#t?step=3-12&advantage=none")
+        assert items[0].label == f"{10 * rows[0]['groups/filtered']:.0f} groups"
 
 
 def test_what_health_has_found_of_a_stage_is_not_said_again(tmp_path: Path) -> None:
@@ -165,8 +165,8 @@ def test_what_health_has_found_of_a_stage_is_not_said_again(tmp_path: Path) -> N
     deep = steps(10, mismatch__depth_0_1k=0.01, mismatch__depth_64k_up=0.03)
     for name, rows in {"starved": groups(95, 0.05), "mismatch_by_depth": deep}.items():
         health = [finding | {"what": name}]
-        found = advice(tmp_path / name, rows, summary={"status": "done", "steps": 12, "health": health})
-        assert rules(found) == [f"health: {name}"]
+        items = advice(tmp_path / name, rows, summary={"status": "done", "steps": 12, "health": health})
+        assert rules(items) == [f"health: {name}"]
 
 
 @pytest.mark.parametrize(("last", "falls", "tripped"), [(0.19, True, True), (0.09, True, False), (0.19, False, False)])
@@ -177,19 +177,19 @@ def test_more_episodes_cut_off_while_the_reward_falls(tmp_path: Path, last: floa
         reward__mean=lambda n: 0.5 if (n > 20) == falls else 0.7,
         episode__tokens_max=64,
     )
-    found = advice(tmp_path, rows)
-    assert rules(found) == (["cut"] if tripped else [])
+    items = advice(tmp_path, rows)
+    assert rules(items) == (["cut"] if tripped else [])
     if tripped:
-        assert found[0].key == "rollout.max_turn_tokens=128"
+        assert items[0].key == "rollout.max_turn_tokens=128"
         several = advice(tmp_path / "several", [row | {"episode/turns": 3.0} for row in rows])
-        assert [each.key for each in several] == [None]  # 64 tokens in three messages reach no limit
+        assert [item.key for item in several] == [None]  # 64 tokens in three messages reach no limit
 
 
 def test_a_limit_that_cuts_a_fifth_off_is_named_after_one_step_of_a_thousand_episodes(tmp_path: Path) -> None:
     """The advice is the same whatever the reward does; of few episodes it takes ten steps."""
     large = {"episode__count": 1024.0, "episode__tokens_max": 64.0, "reward__mean": 0.5}
-    (found,) = advice(tmp_path, steps(1, **large, episode__token_limit=0.2))
-    assert (found.rule, found.key, found.numbers) == ("cut", "rollout.max_turn_tokens=128", {"last": 0.2})
+    (item,) = advice(tmp_path, steps(1, **large, episode__token_limit=0.2))
+    assert (item.rule, item.key, item.numbers) == ("cut", "rollout.max_turn_tokens=128", {"last": 0.2})
     assert advice(tmp_path / "less", steps(1, **large, episode__token_limit=0.19)) == []
     small = large | {"episode__count": 32.0, "episode__token_limit": 0.3}
     assert [rules(advice(tmp_path / str(n), steps(n, **small))) for n in (9, 10)] == [[], ["cut"]]
@@ -197,8 +197,8 @@ def test_a_limit_that_cuts_a_fifth_off_is_named_after_one_step_of_a_thousand_epi
 
 def test_tasks_are_too_hard_after_one_step_of_a_thousand_episodes(tmp_path: Path) -> None:
     rows = [row | {"episode/count": 1024.0} for row in groups(74, 0.1, count=1)]
-    (found,) = advice(tmp_path, rows)
-    assert found.rule == "hard" and "of the last step " in found.text and "10" not in found.text.partition("right")[0]
+    (item,) = advice(tmp_path, rows)
+    assert item.rule == "hard" and "of the last step " in item.text and "10" not in item.text.partition("right")[0]
     (ten,) = advice(tmp_path / "ten", groups(74, 0.1))
     assert "of the last 10 steps " in ten.text  # of twelve
     rising = [row | {"step": n, "episode/count": 1024.0} for n, row in enumerate(paid((0.4, 0.6))[9:11], start=1)]
@@ -210,8 +210,8 @@ def test_tasks_are_too_hard_after_one_step_of_a_thousand_episodes(tmp_path: Path
 ])  # fmt: skip
 def test_a_gap_that_grows_with_the_depth(tmp_path: Path, far: float, head: bool, key: str | None) -> None:
     rows = steps(10, mismatch__depth_0_1k=0.01, mismatch__depth_2k_4k=0.012, mismatch__depth_64k_up=far)
-    found = advice(tmp_path, rows, model={"fp32_head": head}, algorithm={"name": "grpo", "is_correction": "none"})
-    assert [each.key for each in found] == ([key] if key else [])
+    items = advice(tmp_path, rows, model={"fp32_head": head}, algorithm={"name": "grpo", "is_correction": "none"})
+    assert [item.key for item in items] == ([key] if key else [])
     assert advice(tmp_path / "tiny", steps(10, mismatch__depth_0_1k=1e-7, mismatch__depth_1k_2k=9e-7)) == []
 
 
@@ -225,9 +225,9 @@ def test_a_reward_that_rises_without_held_out_results(tmp_path: Path) -> None:
         run.path / "trajectories" / "step-000015.jsonl",
         [episode(reward=0.9, parts={"correct": 0.0}), episode(reward=0.4, parts={"correct": 0.0}), episode()],
     )
-    (found,) = advise(run, FLAT, read_episodes(run))
-    assert found.rule == "unproven" and found.label == "1 episode paid but wrong"
-    assert found.href == "#t?step=11-20&play=none&reward>0.5&correct=0"
+    (item,) = advise(run, FLAT, read_episodes(run))
+    assert item.rule == "unproven" and item.label == "1 episode paid but wrong"
+    assert item.href == "#t?step=11-20&play=none&reward>0.5&correct=0"
     assert advise(run, UNKNOWN, None) == []
     assert advice(tmp_path / "b", paid((0.4, 0.49)), FLAT) == []
 
@@ -238,10 +238,10 @@ def test_memory_that_will_not_suffice(tmp_path: Path, slope: float, tripped: boo
     rows = steps(60, engine__rss_mb=lambda n: 100 + n * slope / 10, memory__driver_rss_mb=200)
     record = {"attempts": [{"nodes": [{"memory_gb": 1.0, "cores": 2, "gpus": None, "parts": ["driver"]}]}]}
     stages = [{"name": "rl", "kind": "rl", "steps": 70 if slope < 100 else 80}]
-    found = advice(tmp_path, rows, record=record, stages=stages, summary={"status": "stopped", "steps": 60})
-    assert rules(found) == (["memory"] if tripped else [])
+    items = advice(tmp_path, rows, record=record, stages=stages, summary={"status": "stopped", "steps": 60})
+    assert rules(items) == (["memory"] if tripped else [])
     if tripped:  # 300 + 600 held, 53.7 left: five steps more
-        assert found[0].numbers["at"] == 65 and found[0].numbers["mb_per_step"] == pytest.approx(10.0)
+        assert items[0].numbers["at"] == 65 and items[0].numbers["mb_per_step"] == pytest.approx(10.0)
         largest = [{key.replace("engine/rss_mb", RANK): own for key, own in row.items()} for row in rows]
         (of_ranks,) = advice(tmp_path / "ranks", largest, record=record, stages=stages)
         assert of_ranks.numbers["mb_per_step"] == pytest.approx(60.0)  # of six ranks
@@ -276,8 +276,8 @@ def timed(waits: float, busy: float, update: float | None = None, count: int = 1
     ],
 )
 def test_who_waits_for_whom(tmp_path: Path, waits: float, busy: float, rule: str | None, key: str | None) -> None:
-    found = advice(tmp_path, timed(waits, busy), **GPU)
-    assert [(each.rule, each.key) for each in found] == ([(rule, key)] if rule else [])
+    items = advice(tmp_path, timed(waits, busy), **GPU)
+    assert [(item.rule, item.key) for item in items] == ([(rule, key)] if rule else [])
     assert advice(tmp_path / "cpu", timed(waits, busy)) == []  # two parts that share cores have nothing to divide
 
 
@@ -289,8 +289,8 @@ def test_speed_is_no_topic_while_something_is_wrong(tmp_path: Path) -> None:
 @pytest.mark.parametrize(("tool", "tripped"), [(4.4, True), (4.2, False)])
 def test_episodes_that_wait_for_tools(tmp_path: Path, tool: float, tripped: bool) -> None:
     rows = steps(10, time__episode_generate=9.0, time__episode_tool=tool, time__episode_score=1.0)
-    found = advice(tmp_path, rows)
-    assert [each.key for each in found] == (["rollout.in_flight=16"] if tripped else [])
+    items = advice(tmp_path, rows)
+    assert [item.key for item in items] == (["rollout.in_flight=16"] if tripped else [])
 
 
 @pytest.mark.parametrize(
@@ -299,8 +299,8 @@ def test_episodes_that_wait_for_tools(tmp_path: Path, tool: float, tripped: bool
 def test_tokens_that_teach_nothing(tmp_path: Path, useful: float, device: str, tripped: bool) -> None:
     rows = steps(10, tokens__useful_share=useful, learner__rows=10, learner__padding_rows=2)
     config = {"cluster": {"device": device}, "learner": {"ranks": 6, "tokens_per_row": 4096}}
-    found = advice(tmp_path, rows, **config)
-    assert [(each.level, each.key) for each in found] == ([("cheap", "learner.tokens_per_row=2048")] if tripped else [])
+    items = advice(tmp_path, rows, **config)
+    assert [(item.level, item.key) for item in items] == ([("cheap", "learner.tokens_per_row=2048")] if tripped else [])
 
 
 def test_a_quickstart_that_has_learned_trips_one_rule(tmp_path: Path) -> None:

@@ -70,10 +70,10 @@ def test_a_stopped_job_gets_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 
 def test_an_earlier_process_has_its_own(tmp_path: Path) -> None:
     path = run_directory(tmp_path / "run", [{"step": 1}], summary={"status": "failed", "steps": 1})
-    said: list[str] = []
-    with pytest.raises(RuntimeError), reporting(RunDir(path), "end", said.append):
+    lines: list[str] = []
+    with pytest.raises(RuntimeError), reporting(RunDir(path), "end", lines.append):
         raise RuntimeError("refused before it began")
-    assert said == []
+    assert lines == []
 
 
 def test_without_the_program_it_is_one_line_too(tmp_path: Path) -> None:
@@ -85,14 +85,14 @@ def test_without_the_program_it_is_one_line_too(tmp_path: Path) -> None:
 )
 def test_it_is_of_a_run_that_ended(tmp_path: Path, when: str, summary: bool, made: bool) -> None:
     path = run_directory(tmp_path / "run", [{"step": 1, "reward/mean": 1.0}])
-    said: list[str] = []
+    lines: list[str] = []
     directory = RunDir(path)
-    with pytest.raises(RuntimeError, match="of the run"), reporting(directory, when, said.append):
+    with pytest.raises(RuntimeError, match="of the run"), reporting(directory, when, lines.append):
         if summary:
             (path / "summary.json").write_text('{"status": "failed", "steps": 1, "reason": "of the run"}')
         assert read_directory(path).state == "running"
         raise RuntimeError("of the run")
-    assert (path / "report.html").is_file() == made == bool(said)
+    assert (path / "report.html").is_file() == made == bool(lines)
     if made:
         report = json.loads((path / "report.json").read_text())
         assert report["runs"][0]["status"] == "failed"

@@ -49,9 +49,9 @@ def run(tmp_path: Path) -> RunDirectory:
 
 
 def stage_of(run: RunDirectory) -> Stage:
-    found = main_stage(run)
-    assert found is not None
-    return found
+    stage = main_stage(run)
+    assert stage is not None
+    return stage
 
 
 def test_right_answers_are_those_of_each_environments_own_reward(run: RunDirectory) -> None:
@@ -70,9 +70,9 @@ def test_each_environment_has_a_row(run: RunDirectory) -> None:
 
 def test_the_page_has_a_table_and_a_line_for_each(run: RunDirectory) -> None:
     page = build_report([run], [None])
-    assert [each[1] for each in page["tables"]["environments"]["rows"]] == ["sums", "words"]
-    labels = {each["label"] for each in page["charts"]["env_reward"]["series"]}
-    assert labels == {"sums", "words"} <= {each["label"] for each in page["charts"]["right"]["series"]}
+    assert [cells[1] for cells in page["tables"]["environments"]["rows"]] == ["sums", "words"]
+    labels = {curve["label"] for curve in page["charts"]["env_reward"]["series"]}
+    assert labels == {"sums", "words"} <= {curve["label"] for curve in page["charts"]["right"]["series"]}
     assert "share of" in page["charts"]["right"]["about"]
 
 

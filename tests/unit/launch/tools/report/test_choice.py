@@ -74,7 +74,7 @@ def test_a_name_that_none_has_is_refused_with_what_there_is(folder: Path, name: 
 
 
 def test_what_there_is_is_said_in_short() -> None:
-    def said(groups: Sequence[int]) -> str:
+    def message(groups: Sequence[int]) -> str:
         zeros = np.zeros(len(groups), int)
         columns = {"file": zeros, "sequence": np.array(groups), "sibling": zeros}
         episodes: Any = SimpleNamespace(columns=columns, texts={"file": ["step-000002.jsonl.gz"]})
@@ -82,8 +82,8 @@ def test_what_there_is_is_said_in_short() -> None:
             find_named(episodes, "step-000002:9999")
         return str(caught.value)
 
-    assert "it has 1690 to 1697, 1700, such as step-000002:1690.0" in said([*range(1690, 1698), 1700])
-    assert "it has 0, 2, 4, 6, 8, 10, 12, ..., 198, such as step-000002:0.0" in said(range(0, 200, 2))
+    assert "it has 1690 to 1697, 1700, such as step-000002:1690.0" in message([*range(1690, 1698), 1700])
+    assert "it has 0, 2, 4, 6, 8, 10, 12, ..., 198, such as step-000002:0.0" in message(range(0, 200, 2))
 
 
 def test_conditions_are_those_of_columns(folder: Path) -> None:
@@ -101,12 +101,12 @@ def test_one_trajectory_is_shown_with_its_speakers_and_findings_and_no_control_c
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert run(["show", str(folder), "step-000001:1.0"]) == 0
-    shown = capsys.readouterr().out
-    assert [line for line in shown.splitlines() if line.startswith(("prompt", "model", "tool"))] == [
+    out = capsys.readouterr().out
+    assert [line for line in out.splitlines() if line.startswith(("prompt", "model", "tool"))] == [
         *("prompt, system", "prompt, user", "model, turn 1", "tool result", "model, turn 2"),
     ]
-    assert "  ^ format" in shown and " +0.1: “" in shown and "  correct " in shown
-    assert not set(shown) & set("\x1b\u202e\u2066\r") and "\\x1b[31m\\u202eevil\\u2066 [bold]markup[/bold]\\r" in shown
+    assert "  ^ format" in out and " +0.1: “" in out and "  correct " in out
+    assert not set(out) & set("\x1b\u202e\u2066\r") and "\\x1b[31m\\u202eevil\\u2066 [bold]markup[/bold]\\r" in out
 
 
 def test_findings_are_underlined_where_they_are(tmp_path: Path) -> None:
@@ -141,11 +141,11 @@ def test_requests_of_an_agent_are_numbered_and_samples_begin_with_a_reason() -> 
         "── sample 4: new conversation, which begins with the prompt above; 97 tokens, trained",
         *("model, request 1", "model, request 2", "model, request 7"),
     ]
-    shown = lines_of(line)
-    assert next(text for text in shown if text.startswith("agent ")).startswith("agent   exit 1  returned [")
-    assert shown[shown.index("agent, the end of its output") + 1] == "│ planning"
+    lines = lines_of(line)
+    assert next(text for text in lines if text.startswith("agent ")).startswith("agent   exit 1  returned [")
+    assert lines[lines.index("agent, the end of its output") + 1] == "│ planning"
     assert "agent, the end of its output" not in lines_of(agent_episode(output=""))
-    assert not set("".join(shown)) & set("\x1b\u202e\u2066\r")
+    assert not set("".join(lines)) & set("\x1b\u202e\u2066\r")
     assert "12 tokens, not trained" in headings(line | {"advantage": None})[2]
     credit = [pack_floats(np.array([1.0, np.nan, 2.0], np.float32))] * 7
     assert "20 tokens, 2 of them trained" in headings(line | {"token_advantages": credit})[0]

@@ -47,18 +47,18 @@ def compared(*runs: RunDirectory) -> Report:
 
 
 def rows_of(report: Report, name: str) -> list[list[Any]]:
-    found: list[list[Any]] = report["tables"][name]["rows"]
-    return found
+    rows: list[list[Any]] = report["tables"][name]["rows"]
+    return rows
 
 
 def test_only_keys_that_differ_are_shown(tmp_path: Path) -> None:
-    found = compared(
+    report = compared(
         made(tmp_path / "a", learner={"lr": 1.0, "clip_grad": 1.0}),
         made(tmp_path / "b", learner={"lr": 2.0, "clip_grad": 1.0}, seed=1),
     )
-    assert rows_of(found, "differences") == [["learner.lr", "1.0", "2.0"], ["seed", "0", "1"]]
-    assert found["sections"][0]["tables"][0] == "differences"
-    assert [each["label"] for each in found["runs"]] == ["a (learner.lr=1.0)", "b (learner.lr=2.0)"]
+    assert rows_of(report, "differences") == [["learner.lr", "1.0", "2.0"], ["seed", "0", "1"]]
+    assert report["sections"][0]["tables"][0] == "differences"
+    assert [run["label"] for run in report["runs"]] == ["a (learner.lr=1.0)", "b (learner.lr=2.0)"]
 
 
 @pytest.mark.parametrize(
@@ -73,9 +73,9 @@ def test_only_keys_that_differ_are_shown(tmp_path: Path) -> None:
 def test_a_change_over_seeds_has_students_interval(
     changes: tuple[float, ...], low: float, high: float, direction: int
 ) -> None:
-    found = average_changes(changes)
-    assert found.mean == pytest.approx(sum(changes) / len(changes)) and found.direction == direction
-    assert (found.low, found.high) == pytest.approx((low, high), abs=1e-4)
+    change = average_changes(changes)
+    assert change.mean == pytest.approx(sum(changes) / len(changes)) and change.direction == direction
+    assert (change.low, change.high) == pytest.approx((low, high), abs=1e-4)
 
 
 def test_the_spread_of_one_seed_is_unknown() -> None:
@@ -93,12 +93,12 @@ def test_a_setting_has_a_verdict_over_its_seeds(tmp_path: Path) -> None:
 
 
 def test_seeds_of_one_setting_are_a_line_with_their_spread(tmp_path: Path) -> None:
-    found = compared(
+    report = compared(
         made(tmp_path / "a", (0.0, 1.0)),
         made(tmp_path / "b", (1.0, 2.0, 5.0), seed=1),
         made(tmp_path / "c", name="other"),
     )
-    band, line = found["charts"]["reward"]["series"]
+    band, line = report["charts"]["reward"]["series"]
     assert band["x"] == [1, 2, 3] and band["y"] == [0.5, 1.5, 5.0]
     assert band["low"] == [pytest.approx(0.5 - 0.5**0.5, abs=1e-5), pytest.approx(1.5 - 0.5**0.5, abs=1e-5), None]
     assert "2 seeds" in band["label"] and line["label"] == "other" and line["run"] == 2
@@ -107,32 +107,32 @@ def test_seeds_of_one_setting_are_a_line_with_their_spread(tmp_path: Path) -> No
 def test_settings_are_tested_on_the_tasks_of_both_with_seeds_averaged_first(tmp_path: Path) -> None:
     """Ours has seeds of 1 and 0 on every task, theirs 0: a difference of 0.5 on the 20 tasks of both."""
     tasks = {f"t{n}": 0.0 for n in range(20)}
-    found = compared(
+    report = compared(
         made(tmp_path / "a", tasks={**tasks, "only here": 1.0}),
         made(tmp_path / "b", tasks=dict.fromkeys(tasks, 1.0), name="other"),
         made(tmp_path / "c", tasks=tasks, name="other", seed=1),
     )
-    ((pair, play, count, difference, *_),) = rows_of(found, "tests")
+    ((pair, play, count, difference, *_),) = rows_of(report, "tests")
     assert (pair, play, count, difference) == ("other against q", "greedy", 20, "+0.500")
-    assert rows_of(found, "settings")[1] == ["other", "greedy", 2, "0.50", "0.71"]
-    assert [row[:4] for row in rows_of(found, "verdicts")] == [
+    assert rows_of(report, "settings")[1] == ["other", "greedy", 2, "0.50", "0.71"]
+    assert [row[:4] for row in rows_of(report, "verdicts")] == [
         ["a", "q", "done", 2], ["b", "other", "done", 2], ["c", "other", "done", 2]
     ]  # fmt: skip
 
 
 def test_single_seeds_are_said(tmp_path: Path) -> None:
-    one, other, again = made(tmp_path / "a"), made(tmp_path / "b", name="other"), made(tmp_path / "c", seed=1)
-    assert [each["rule"] for each in compared(one, other)["advice"]] == ["seeds"]
-    assert [each["numbers"]["alone"] for each in compared(one, other, again)["advice"]] == [1.0]
-    assert compared(one, again)["advice"] == []
+    base, other, again = made(tmp_path / "a"), made(tmp_path / "b", name="other"), made(tmp_path / "c", seed=1)
+    assert [item["rule"] for item in compared(base, other)["advice"]] == ["seeds"]
+    assert [item["numbers"]["alone"] for item in compared(base, other, again)["advice"]] == [1.0]
+    assert compared(base, again)["advice"] == []
 
 
 def test_of_more_runs_than_can_be_told_apart_there_are_tables_only(tmp_path: Path) -> None:
     runs = [made(tmp_path / f"r{n}", seed=n) for n in range(MOST_DRAWN + 1)]
     assert compared(*runs[:-1])["charts"]
-    found = compared(*runs)
-    assert not found["charts"] and len(rows_of(found, "verdicts")) == MOST_DRAWN + 1
-    assert len(rows_of(found, "trust")) == MOST_DRAWN + 1
+    report = compared(*runs)
+    assert not report["charts"] and len(rows_of(report, "verdicts")) == MOST_DRAWN + 1
+    assert len(rows_of(report, "trust")) == MOST_DRAWN + 1
 
 
 def test_a_run_given_twice_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -78,9 +78,9 @@ def opened(path: Path, **more: Any) -> RunDirectory:
 
 
 def stage_of(run: RunDirectory) -> Stage:
-    found = main_stage(run)
-    assert found is not None
-    return found
+    stage = main_stage(run)
+    assert stage is not None
+    return stage
 
 
 def average(values: list[float]) -> float:
@@ -94,12 +94,12 @@ def test_every_number_of_the_first_screen_is_that_of_the_raw_lines(tmp_path: Pat
     run = opened(tmp_path)
     report = build_report([run], [None])
     raw = records(run.path / "metrics.jsonl")
-    rl = [each for each in raw if each["stage"] == "rl"]
-    tiles = {each["label"]: (each["value"], each["note"]) for each in report["tiles"]}
-    reward = [each["reward/mean"] for each in rl]
+    rl = [line for line in raw if line["stage"] == "rl"]
+    tiles = {tile["label"]: (tile["value"], tile["note"]) for tile in report["tiles"]}
+    reward = [line["reward/mean"] for line in rl]
     assert tiles["reward, last 10 steps"] == (f"{average(reward[-10:]):.2f}", f"first 10: {average(reward[:10]):.2f}")
-    filtered, trained = (sum(each[f"groups/{name}"] for each in rl) for name in ("filtered", "trained"))
-    late = [sum(each[f"groups/{name}"] for each in rl[-10:]) for name in ("filtered", "trained")]
+    filtered, trained = (sum(line[f"groups/{name}"] for line in rl) for name in ("filtered", "trained"))
+    late = [sum(line[f"groups/{name}"] for line in rl[-10:]) for name in ("filtered", "trained")]
     assert tiles["groups without signal"] == (
         f"{100 * filtered / (filtered + trained):.0f} %",
         f"last 10 steps {100 * late[0] / sum(late):.0f} %",
@@ -108,14 +108,14 @@ def test_every_number_of_the_first_screen_is_that_of_the_raw_lines(tmp_path: Pat
     assert tiles["engine-learner gap"] == ("2.3e-05", "limit 0.003")
     assert tiles["failed episodes"] == ("2", "3 played again")
     busy = (rl[-1]["engine/busy_s"] - rl[0]["engine/busy_s"]) / (rl[-1]["engine/alive_s"] - rl[0]["engine/alive_s"])
-    seconds = sum(each["time/step"] for each in rl)
-    learner = sum(each["time/update"] for each in rl) / seconds
+    seconds = sum(line["time/step"] for line in rl)
+    learner = sum(line["time/update"] for line in rl) / seconds
     assert tiles["engine busy"] == (f"{100 * busy:.0f} %", f"learner {100 * learner:.0f} %")
-    parts = {each["label"]: each for each in report["time"]["parts"]}
+    parts = {part["label"]: part for part in report["time"]["parts"]}
     assert report["time"]["total_s"] == round(seconds, 1)
-    assert parts["waiting for rollouts"]["seconds"] == round(sum(each["time/wait_rollout"] for each in rl), 3)
-    assert sum(each["share"] for each in report["time"]["parts"]) == pytest.approx(1, abs=1e-3)
-    assert sum(each["seconds"] for each in report["time"]["parts"]) == pytest.approx(seconds, abs=0.01)
+    assert parts["waiting for rollouts"]["seconds"] == round(sum(line["time/wait_rollout"] for line in rl), 3)
+    assert sum(part["share"] for part in report["time"]["parts"]) == pytest.approx(1, abs=1e-3)
+    assert sum(part["seconds"] for part in report["time"]["parts"]) == pytest.approx(seconds, abs=0.01)
 
 
 @pytest.mark.parametrize(("lags", "bounds", "level"), [([3, 1], [3, 1], "ok"), ([3, 2], [3, 1], "bad")])
@@ -124,21 +124,21 @@ def test_the_lag_of_a_step_is_compared_with_the_bound_that_it_had(
 ) -> None:
     run = whole(tmp_path / "run", loop=LOOP | {"max_policy_lag": 1})
     lines = records(run / "metrics.jsonl")
-    for line, lag, bound in zip([each for each in lines if each["stage"] == "rl"], lags, bounds, strict=False):
+    for line, lag, bound in zip([entry for entry in lines if entry["stage"] == "rl"], lags, bounds, strict=False):
         line |= {"lag/max": lag, "lag/bound": bound}
     (run / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
-    tiles = {each["label"]: each for each in build_report([read_directory(run)], [None])["tiles"]}
+    tiles = {tile["label"]: tile for tile in build_report([read_directory(run)], [None])["tiles"]}
     assert (tiles["policy lag, most"]["level"], tiles["policy lag, most"]["note"]) == (level, "bound 3")
 
 
 def test_the_verdict_is_the_paired_test_over_the_tasks_of_both(tmp_path: Path) -> None:
     """20 of 40 before, 35 after: 15 tasks are new, none is lost, and p is 2 / 2^15."""
-    found = judge(opened(tmp_path))
-    assert found.level == "good" and found.paired is not None
-    assert (found.paired.tasks, found.paired.difference) == (40, 0.375)
-    assert found.paired.p == pytest.approx(2 / 2**15) == paired_test([1.0] * 15 + [0.0] * 25)[1]
-    assert found.paired.low > 0
-    assert "0.50" in found.text and "0.88" in found.text and "p = 6e-5" in found.text
+    judgement = judge(opened(tmp_path))
+    assert judgement.level == "good" and judgement.paired is not None
+    assert (judgement.paired.tasks, judgement.paired.difference) == (40, 0.375)
+    assert judgement.paired.p == pytest.approx(2 / 2**15) == paired_test([1.0] * 15 + [0.0] * 25)[1]
+    assert judgement.paired.low > 0
+    assert "0.50" in judgement.text and "0.88" in judgement.text and "p = 6e-5" in judgement.text
 
 
 def test_the_headline_says_how_it_ended_and_what_ran(tmp_path: Path) -> None:
@@ -171,12 +171,12 @@ def verdict(path: Path, before: dict[str, float], after: dict[str, float], **mor
 def test_no_difference_names_the_tasks_that_would_show_one(tmp_path: Path) -> None:
     """Of 100 tasks 5 are won and 5 lost: the interval is about 0.06 to either side, as of 200 with deviation 0.43."""
     tasks = {f"t{n}": float(n < 50) for n in range(100)}
-    found = verdict(tmp_path, tasks, {task: float(5 <= n < 55) for n, task in enumerate(tasks)})
-    assert found.level == "flat" and found.paired is not None
-    half = (found.paired.high - found.paired.low) / 2
+    judgement = verdict(tmp_path, tasks, {task: float(5 <= n < 55) for n, task in enumerate(tasks)})
+    assert judgement.level == "flat" and judgement.paired is not None
+    half = (judgement.paired.high - judgement.paired.low) / 2
     needed = 100 * (half / 1.96 * 2.8 / 0.03) ** 2
-    assert tasks_needed(found.paired) == round_count(needed) and 700 < needed < 1000
-    assert f"{tasks_needed(found.paired):,} would show 3 points" in found.text
+    assert tasks_needed(judgement.paired) == round_count(needed) and 700 < needed < 1000
+    assert f"{tasks_needed(judgement.paired):,} would show 3 points" in judgement.text
 
 
 @pytest.mark.parametrize(("wins", "level", "first"), [(8, "good", "sampled"), (6, "flat", "greedy")])
@@ -189,9 +189,9 @@ def test_another_play_decides_only_beyond_chance_in_two_looks(
         result(run.path, name, tasks)
     result(run.path, "rl-before", tasks, also="sampled")
     result(run.path, "rl-after", {task: float(n < wins) for n, task in enumerate(tasks)}, also="sampled")
-    found = judge(read_directory(run.path))
-    assert found.after is not None and (found.level, found.after.play) == (level, first)
-    assert ("greedy: no difference" if first == "sampled" else "sampled: better") in found.text
+    judgement = judge(read_directory(run.path))
+    assert judgement.after is not None and (judgement.level, judgement.after.play) == (level, first)
+    assert ("greedy: no difference" if first == "sampled" else "sampled: better") in judgement.text
 
 
 def test_a_fall_is_said(tmp_path: Path) -> None:
@@ -201,15 +201,15 @@ def test_a_fall_is_said(tmp_path: Path) -> None:
 
 def test_other_prompts_are_not_compared(tmp_path: Path) -> None:
     tasks = {"a": 0.0, "b": 1.0}
-    found = verdict(tmp_path, tasks, tasks, prompts="2:other")
-    assert found.level == "unknown" and found.paired is None
+    judgement = verdict(tmp_path, tasks, tasks, prompts="2:other")
+    assert judgement.level == "unknown" and judgement.paired is None
 
 
 def test_without_an_evaluation_the_reward_is_no_proof(tmp_path: Path) -> None:
-    found = judge(opened(tmp_path, evaluations=()))
-    assert found.level == "unknown" and "no proof" in found.text
+    judgement = judge(opened(tmp_path, evaluations=()))
+    assert judgement.level == "unknown" and "no proof" in judgement.text
     rewards = [row(n)["reward/mean"] for n in range(4, 24)]
-    assert f"rose from {average(rewards[:10]):.2f} to {average(rewards[-10:]):.2f}" in found.text
+    assert f"rose from {average(rewards[:10]):.2f} to {average(rewards[-10:]):.2f}" in judgement.text
     empty = run_directory(tmp_path / "empty")
     assert judge(read_directory(empty)).level == "unknown"
     assert build_report([read_directory(empty)], [None])["tiles"] == []
@@ -227,13 +227,13 @@ def test_charts_have_a_line_for_each_stage_and_gaps_stay_gaps(tmp_path: Path) ->
     gap, limit = charts["gap"]["series"]
     assert set(limit["y"]) == {0.003}
     assert gap["x"] == list(range(4, 24)) and gap["y"][6] is None and gap["y"][7] == 1.1e-5
-    assert {each["stage"] for each in charts["seconds"]["series"]} == {"sft", "rl"}
+    assert {curve["stage"] for curve in charts["seconds"]["series"]} == {"sft", "rl"}
     assert charts["reward"]["series"][0]["low"] == [0.0] * 20
     assert charts["reward"]["series"][0]["hours"][0] == pytest.approx(
         (row(4)["time"] - row(1)["time"]) / 3600, rel=1e-5
     )
     assert charts["reward"]["series"][0]["tokens"][0] == 101 + 102 + 103 + 104
-    assert [each for each in charts["reward"]["marks"] if each["kind"] == "stage"] == [
+    assert [mark for mark in charts["reward"]["marks"] if mark["kind"] == "stage"] == [
         {"x": 4, "label": "stage rl", "kind": "stage"}
     ]
     line, dots = charts["right"]["series"]
@@ -251,8 +251,8 @@ def test_a_long_run_is_drawn_by_means_with_their_ends(tmp_path: Path) -> None:
 
 
 def test_all_numbers_have_their_meaning_and_their_ends(tmp_path: Path) -> None:
-    found = build_report([opened(tmp_path)], [None])["numbers"]["loss/nll"]
-    assert (found["last"], found["min"], found["max"]) == (1.0, 1.0, 3.0) and found["about"]
+    entry = build_report([opened(tmp_path)], [None])["numbers"]["loss/nll"]
+    assert (entry["last"], entry["min"], entry["max"]) == (1.0, 1.0, 3.0) and entry["about"]
 
 
 def test_cost_counts_the_time_that_a_run_was_held(tmp_path: Path) -> None:
@@ -269,24 +269,24 @@ def test_cost_counts_the_time_that_a_run_was_held(tmp_path: Path) -> None:
 
 
 def test_a_label_has_one_colour_in_all_charts_of_a_page(tmp_path: Path) -> None:
-    found = build_report([opened(tmp_path)], [None])
-    series = [each for chart in found["charts"].values() for each in chart["series"]]
-    plays = {each["colour"] for each in series if each["label"].removeprefix("held-out ") == "greedy"}
-    assert len(plays) == 1 and {each["chart"] for each in owners(found, "greedy")} >= {"held_out", "right"}
-    phases = {each["label"]: each["colour"] for each in found["charts"]["seconds"]["series"]}
+    report = build_report([opened(tmp_path)], [None])
+    series = [curve for chart in report["charts"].values() for curve in chart["series"]]
+    plays = {curve["colour"] for curve in series if curve["label"].removeprefix("held-out ") == "greedy"}
+    assert len(plays) == 1 and {owner["chart"] for owner in owners(report, "greedy")} >= {"held_out", "right"}
+    phases = {curve["label"]: curve["colour"] for curve in report["charts"]["seconds"]["series"]}
     assert {
-        each["label"]: each["colour"] for each in found["time"]["parts"] if each["label"] in phases
+        part["label"]: part["colour"] for part in report["time"]["parts"] if part["label"] in phases
     }.items() <= phases.items()
 
 
 def owners(found: dict[str, Any], label: str) -> list[dict[str, Any]]:
-    pairs = ((name, each) for name, chart in found["charts"].items() for each in chart["series"])
-    return [{"chart": name} for name, each in pairs if each["label"].removeprefix("held-out ") == label]
+    pairs = ((name, curve) for name, chart in found["charts"].items() for curve in chart["series"])
+    return [{"chart": name} for name, curve in pairs if curve["label"].removeprefix("held-out ") == label]
 
 
 def test_colours_are_those_of_before_where_they_are_free_and_differ_within_a_chart() -> None:
     def chart(*labels: str) -> dict[str, Any]:
-        return {"series": [{"label": each} for each in labels]}
+        return {"series": [{"label": label} for label in labels]}
 
     charts = {
         "a": chart("greedy", "sampled"),
@@ -295,7 +295,7 @@ def test_colours_are_those_of_before_where_they_are_free_and_differ_within_a_cha
         "d": chart(*"abcdefghij"),
     }
     colour_labels(charts)
-    drawn = {name: [each["colour"] for each in own["series"]] for name, own in charts.items()}
+    drawn = {name: [curve["colour"] for curve in own["series"]] for name, own in charts.items()}
     assert drawn == {"a": [0, 1], "b": [0, 1], "c": [1, 0], "d": [0, 1, 2, 3, 4, 5, 6, 7, 0, 1]}
 
 
@@ -313,8 +313,8 @@ def test_the_table_of_paid_wrong_answers_is_what_the_lists_link_shows(tmp_path: 
     ]
     jsonl(run.path / "trajectories" / "step-000005.jsonl", [*(episode(sibling=n) for n in range(3)), *wrong])
     episodes = read_episodes(run)
-    shown = build_report([run], [episodes])["tables"]["paid"]
-    assert [cells[0] for cells in shown["rows"]] == ["step-000005:1.1"] and "(1 episode paid more than 0.5" in shown[
+    table = build_report([run], [episodes])["tables"]["paid"]
+    assert [cells[0] for cells in table["rows"]] == ["step-000005:1.1"] and "(1 episode paid more than 0.5" in table[
         "title"
     ]
     index = make_pack([episodes], None).index()
@@ -332,7 +332,7 @@ def test_a_report_of_one_directory_is_always_the_same_bytes(tmp_path: Path, caps
         pages.append((path / "report.html").read_bytes() + (path / "report.json").read_bytes())
     assert pages[0] == pages[1]
     assert json.loads((path / "report.json").read_text())["title"] == "run"
-    assert not [each.name for each in path.iterdir() if each.name.endswith(".tmp")]
+    assert not [file.name for file in path.iterdir() if file.name.endswith(".tmp")]
     capsys.readouterr()
     assert rlsys(["report", str(path), "--json"]) == 0
     assert capsys.readouterr().out == (path / "report.json").read_text()
@@ -358,8 +358,8 @@ def test_what_is_redacted_names_no_machine_no_path_and_no_task(
     assert rlsys(["report", str(path), "--json"]) == 0
     assert "secret" in capsys.readouterr().out
     assert rlsys(["report", str(path), "--json", "--redact"]) == 0
-    shown = capsys.readouterr().out
-    assert "secret" not in shown and "It learned" in shown
+    out = capsys.readouterr().out
+    assert "secret" not in out and "It learned" in out
     assert rlsys(["report", str(path), "--redact"]) == 0
     assert b"secret" not in (path / "report.html").read_bytes()
 
@@ -375,10 +375,10 @@ def test_errors_that_a_run_quotes_are_left_out_of_a_redacted_report(tmp_path: Pa
             {"stage": "rl", "what": "cut", "says": "on 10.1.2.3, version 0.1.0", "of": 0},
         ],
     }
-    found = redact(build_report([opened(tmp_path, summary=summary)], [None]))
-    shown = json.dumps(found)
-    assert "secret" not in shown and "10.0.0.2" not in shown and "10.1.2.3" not in shown and "0.1.0" in shown
-    assert found["runs"][0]["headline"].startswith("failed at step 23 in 1:09 · ")
+    report = redact(build_report([opened(tmp_path, summary=summary)], [None]))
+    text = json.dumps(report)
+    assert "secret" not in text and "10.0.0.2" not in text and "10.1.2.3" not in text and "0.1.0" in text
+    assert report["runs"][0]["headline"].startswith("failed at step 23 in 1:09 · ")
 
 
 @pytest.mark.parametrize("odd", ["-1", "many"])
@@ -388,11 +388,11 @@ def test_a_count_that_is_none_is_refused(tmp_path: Path, odd: str, capsys: pytes
 
 
 def test_numbers_are_written_in_one_way() -> None:
-    assert [number(each) for each in (None, 0, 0.1, 0.0312, 12.345, 999.7, 1234567.0, 9.5e-6)] == [
+    assert [number(value) for value in (None, 0, 0.1, 0.0312, 12.345, 999.7, 1234567.0, 9.5e-6)] == [
         "–", "0", "0.1", "0.0312", "12.3", "1,000", "1,234,567", "9.5e-06"
     ]  # fmt: skip
-    assert [share(each) for each in (0.738, 0.004, 0.997, 1.0, 0.0, 1e-5)] == [
+    assert [share(value) for value in (0.738, 0.004, 0.997, 1.0, 0.0, 1e-5)] == [
         "74 %", "0.4 %", "99.7 %", "100 %", "0 %", "< 0.1 %"
     ]  # fmt: skip
-    assert [p_value(each) for each in (0.034, 6e-12, 1e-20)] == ["p = 0.034", "p = 6e-12", "p < 1e-16"]
-    assert [round_count(each) for each in (1632.0, 99.6, 0.2)] == [1600, 100, 1]
+    assert [p_value(value) for value in (0.034, 6e-12, 1e-20)] == ["p = 0.034", "p = 6e-12", "p < 1e-16"]
+    assert [round_count(value) for value in (1632.0, 99.6, 0.2)] == [1600, 100, 1]

@@ -37,8 +37,8 @@ def group(step: int, *rewards: float, sequence: int = 0, **more: Any) -> list[di
 
 
 def test_all_are_kept_where_there_is_room() -> None:
-    kept = choose(table(group(1, 0.0, 1.0)), Room(2))
-    assert (list(kept.rows), kept.total, kept.reasons) == ([0, 1], 2, {"of runs that are here whole": 2})
+    choice = choose(table(group(1, 0.0, 1.0)), Room(2))
+    assert (list(choice.rows), choice.total, choice.reasons) == ([0, 1], 2, {"of runs that are here whole": 2})
     assert list(choose(table(group(1, 0.0, 1.0)), None).rows) == [0, 1]
     assert choose(table([]), Room(10)).total == 0
 
@@ -47,19 +47,19 @@ def test_room_in_bytes_counts_what_a_trajectory_takes_of_the_page() -> None:
     """20 groups of 4 lines of 111,000 bytes are 310,800 of a page each: three of them fit into a megabyte."""
     rows = [row | {"length": 111_000} for step in range(20) for row in group(step, *[0.1 * step] * 4)]
 
-    def kept(most: float) -> Kept:
+    def choice(most: float) -> Kept:
         return choose(table(rows), Room(most, in_bytes=True))
 
     assert OF_PAGE * 4 * 111_000 == 310_800
-    assert len(kept(1e6).rows) == 3 * 4 and {row // 4 for row in kept(1e6).rows} <= set(range(20))
-    assert len(kept(20 * 310_800).rows) == len(rows)
-    assert len(kept(300_000).rows) == 4 and len(kept(0).rows) == 0  # one at least, unless none is wanted
+    assert len(choice(1e6).rows) == 3 * 4 and {row // 4 for row in choice(1e6).rows} <= set(range(20))
+    assert len(choice(20 * 310_800).rows) == len(rows)
+    assert len(choice(300_000).rows) == 4 and len(choice(0).rows) == 0  # one at least, unless none is wanted
     short = [row | {"length": 1_000 if row["step"] % 2 else 111_000} for row in rows]
     assert len(choose(table(short), Room(1e6, in_bytes=True)).rows) > 10 * 4  # all of the small ones
 
 
 def test_a_room_is_a_number_or_a_size() -> None:
-    assert [read_room(each) for each in ("all", "none", "25", "20MB")] == [
+    assert [read_room(text) for text in ("all", "none", "25", "20MB")] == [
         None, Room(0), Room(25), Room(20e6, in_bytes=True)
     ]  # fmt: skip
     for wrong in ("20 MB", "-3", "MB", "many"):
@@ -70,10 +70,10 @@ def test_a_room_is_a_number_or_a_size() -> None:
 @pytest.mark.parametrize("keep", [0, 1, 7, 20, 39])
 def test_groups_stay_whole_and_the_limit_holds(keep: int) -> None:
     rows = [row for step in range(10) for row in group(step, *[0.1 * step] * 4)]
-    kept = choose(table(rows), Room(keep))
+    choice = choose(table(rows), Room(keep))
     least = 4 if keep else 0  # one group at least, unless none is wanted
-    assert len(kept.rows) == max(keep // 4 * 4, least) == sum(kept.reasons.values())
-    assert {row // 4 for row in kept.rows} == {row // 4 for row in kept.rows if row % 4 == 3}
+    assert len(choice.rows) == max(keep // 4 * 4, least) == sum(choice.reasons.values())
+    assert {row // 4 for row in choice.rows} == {row // 4 for row in choice.rows if row % 4 == 3}
 
 
 def test_what_somebody_will_look_for_comes_first() -> None:
@@ -82,10 +82,10 @@ def test_what_somebody_will_look_for_comes_first() -> None:
     rows[20]["failure"] = 3
     rows[41] |= {"reward": 0.9, "correct": 0}
     rows[60]["reward"], rows[80]["reward"] = 2.0, -1.0
-    kept = choose(table(rows), Room(40))
-    assert {20, 21, 40, 41, 60, 61, 80, 81} <= set(kept.rows)
-    assert kept.reasons["failure"] == 2 and kept.reasons["paid but wrong"] == 2
-    assert kept.reasons["highest reward"] == kept.reasons["lowest reward"] == 2
+    choice = choose(table(rows), Room(40))
+    assert {20, 21, 40, 41, 60, 61, 80, 81} <= set(choice.rows)
+    assert choice.reasons["failure"] == 2 and choice.reasons["paid but wrong"] == 2
+    assert choice.reasons["highest reward"] == choice.reasons["lowest reward"] == 2
 
 
 def test_a_wrong_answer_is_paid_where_it_gets_what_right_ones_do() -> None:
@@ -101,9 +101,9 @@ def test_a_wrong_answer_is_paid_where_it_gets_what_right_ones_do() -> None:
 
 def test_the_rest_is_spread_over_the_steps() -> None:
     rows = [row for step in range(64) for row in group(step, NAN)]
-    kept = choose(table(rows), Room(8))
-    assert kept.reasons == {SPREAD: 8}
-    assert list(kept.rows) == list(range(0, 64, 8))
+    choice = choose(table(rows), Room(8))
+    assert choice.reasons == {SPREAD: 8}
+    assert list(choice.rows) == list(range(0, 64, 8))
 
 
 def test_of_an_evaluation_the_last_is_kept() -> None:
@@ -111,9 +111,9 @@ def test_of_an_evaluation_the_last_is_kept() -> None:
     before = [row for n in range(5) for row in group(0, 0.0, sequence=n, play=0, file=0)]
     after = [row for n in range(5) for row in group(9, 1.0, sequence=n, play=0, file=20)]
     training = [row for step in range(1, 9) for row in group(step, 0.5)]
-    kept = choose(table([*before, *training, *after]), Room(10))
-    assert kept.reasons["evaluation"] == 5
-    assert set(range(13, 18)) <= set(kept.rows)
+    choice = choose(table([*before, *training, *after]), Room(10))
+    assert choice.reasons["evaluation"] == 5
+    assert set(range(13, 18)) <= set(choice.rows)
 
 
 def test_halves_are_split_again_and_again() -> None:

@@ -21,13 +21,13 @@ def run(tmp_path: Path) -> Path:
 
 def runs_of(run: Path) -> tuple[LiveRuns, list[int]]:
     """And the steps at which a report was made."""
-    made: list[int] = []
+    steps: list[int] = []
 
     def report(runs: Any, episodes: Any) -> dict[str, Any]:
-        made.append(int(runs[0].rows.step[-1]))
+        steps.append(int(runs[0].rows.step[-1]))
         return {"title": str(len(episodes[0]))}
 
-    return LiveRuns([run], report, None), made
+    return LiveRuns([run], report, None), steps
 
 
 def add_row(run: Path, step: int) -> None:
@@ -37,12 +37,12 @@ def add_row(run: Path, step: int) -> None:
 
 def test_files_are_read_again_when_they_have_changed(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(live, "REST", 0)
-    runs, made = runs_of(run)
+    runs, steps = runs_of(run)
     first = runs.newest()
-    assert runs.newest() is first and made == [2]
+    assert runs.newest() is first and steps == [2]
     add_row(run, 3)
     second = runs.newest()
-    assert second.revision != first.revision and made == [2, 3]
+    assert second.revision != first.revision and steps == [2, 3]
     assert runs.reading(first.revision) is first and runs.reading("0" * 16) is None
     add_row(run, 4)
     runs.newest()
@@ -51,10 +51,10 @@ def test_files_are_read_again_when_they_have_changed(run: Path, monkeypatch: pyt
 
 def test_a_run_that_takes_long_to_read_is_not_read_all_the_time(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(live, "REST", 1e9)
-    runs, made = runs_of(run)
+    runs, steps = runs_of(run)
     first = runs.newest()
     add_row(run, 3)
-    assert runs.newest() is first and made == [2]
+    assert runs.newest() is first and steps == [2]
 
 
 def test_parts_are_asked_for_by_name(run: Path) -> None:

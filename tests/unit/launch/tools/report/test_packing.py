@@ -113,9 +113,9 @@ def test_pieces_of_a_text_make_the_text(tmp_path: Path) -> None:
     tokenizer.save(str(tmp_path / "tokenizer.json"))
     ids = [*tokenizer.encode("the 漢\u202e sum").ids, 258]
     pieces = Pieces(tmp_path / "tokenizer.json")
-    found, texts = pieces.table([*ids, 99_999, -1])
-    assert found == sorted(set(ids))
-    by_id = dict(zip(found, texts, strict=True))
+    numbers, texts = pieces.table([*ids, 99_999, -1])
+    assert numbers == sorted(set(ids))
+    by_id = dict(zip(numbers, texts, strict=True))
     assert "".join(by_id[token] for token in ids).encode("latin-1").decode() == "the 漢\u202e sum<|end|>"
     assert by_id[257] == "the"
 

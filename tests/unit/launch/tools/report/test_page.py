@@ -38,9 +38,9 @@ class Elements(HTMLParser):
 
 
 def elements(text: str) -> Elements:
-    found = Elements()
-    found.feed(text)
-    return found
+    parser = Elements()
+    parser.feed(text)
+    return parser
 
 
 def make(folder: Path, text: str = "") -> str:
@@ -69,8 +69,8 @@ def test_no_python_marks_a_text_as_safe() -> None:
 
 def test_the_policy_names_each_script_and_style_of_the_page_and_nothing_else(tmp_path: Path) -> None:
     text = make(tmp_path)
-    found = re.findall(r"<(script|style)>(.*?)</\1>", text, re.DOTALL)
-    digests = {base64.b64encode(hashlib.sha256(each.encode()).digest()).decode() for _, each in found}
+    blocks = re.findall(r"<(script|style)>(.*?)</\1>", text, re.DOTALL)
+    digests = {base64.b64encode(hashlib.sha256(block.encode()).digest()).decode() for _, block in blocks}
     assert digests == set(re.findall(r"'sha256-([^']+)'", policy()))
     assert policy().startswith("default-src 'none'; ")
     assert "unsafe" not in policy() and "connect-src" not in policy() and "connect-src 'self'" in policy(connect=True)

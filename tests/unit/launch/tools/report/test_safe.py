@@ -27,17 +27,17 @@ def reported(*paths: Path) -> Report:
 
 def test_a_report_replaces_only_reports(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = run_directory(tmp_path / "a", [{"step": 1}], summary={"status": "done", "steps": 1})
-    before = {each.name: each.read_bytes() for each in path.iterdir() if each.is_file()}
+    before = {file.name: file.read_bytes() for file in path.iterdir() if file.is_file()}
     for name in ("summary.html", "x.json", "metrics.jsonl"):
         assert rlsys(["report", str(path), "-o", str(path / name)]) == 2
         assert len(capsys.readouterr().err.splitlines()) == 1
-    assert {each.name: each.read_bytes() for each in path.iterdir() if each.is_file()} == before
+    assert {file.name: file.read_bytes() for file in path.iterdir() if file.is_file()} == before
     for _ in range(2):
         assert rlsys(["report", str(path)]) == 0
 
 
 def test_damaged_values_are_no_numbers(tmp_path: Path) -> None:
-    evaluations: list[dict[str, Any]] = [{**each, "greedy/failures": "two"} for each in ENDS]
+    evaluations: list[dict[str, Any]] = [{**row, "greedy/failures": "two"} for row in ENDS]
     rows = [{"step": n, "engine/rss_mb": 10.0 * n} for n in range(1, 50)]
     record = {"attempts": [{"nodes": [{"memory_gb": "lots"}, {"memory_gb": 10**400}]}]}
     path = run_directory(tmp_path / "a", rows, evaluations=evaluations, record=record)
@@ -54,11 +54,11 @@ def test_several_runs_are_compared_by_the_same_key(tmp_path: Path) -> None:
             values["reward/part/bonus"] = 1.0
         run_directory(tmp_path / name, [{"step": 1, **values}, {"step": 2, **values}], name=name)
     charts = reported(tmp_path / "a", tmp_path / "b")["charts"]
-    assert [each["y"] for each in charts["seconds"]["series"]] == [[3.0, 3.0], [7.0, 7.0]]
-    assert [each["y"] for each in charts["parts"]["series"]] == [[1.0, 1.0], [5.0, 5.0]]
+    assert [curve["y"] for curve in charts["seconds"]["series"]] == [[3.0, 3.0], [7.0, 7.0]]
+    assert [curve["y"] for curve in charts["parts"]["series"]] == [[1.0, 1.0], [5.0, 5.0]]
     assert charts["parts"]["title"].endswith(": correct") and charts["seconds"]["title"].endswith("whole step")
     alone = reported(tmp_path / "b")["charts"]["seconds"]["series"]
-    assert [each["y"][0] for each in alone] == [5.0, 2.0]
+    assert [curve["y"][0] for curve in alone] == [5.0, 2.0]
 
 
 def test_seeds_of_unequal_length_are_merged_on_one_grid(tmp_path: Path) -> None:
@@ -67,9 +67,9 @@ def test_seeds_of_unequal_length_are_merged_on_one_grid(tmp_path: Path) -> None:
         rows = [{"step": n, "reward/std": float(seed)} for n in range(1, count + 1)]
         run_directory(tmp_path / "ab"[seed], rows, seed=seed)
     (line,) = reported(tmp_path / "a", tmp_path / "b")["charts"]["spread"]["series"]
-    both = (POINTS + 5 + 2) // 3
+    overlap = (POINTS + 5 + 2) // 3
     assert line["x"] == list(range(1, 2 * POINTS + 3, 3))
-    assert line["y"] == [0.5] * both + [0.0] * (len(line["x"]) - both)
+    assert line["y"] == [0.5] * overlap + [0.0] * (len(line["x"]) - overlap)
 
 
 def test_a_run_here_has_the_name_of_its_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -116,30 +116,30 @@ def test_a_redacted_report_has_nothing_that_an_event_says(tmp_path: Path) -> Non
     run = run_directory(
         tmp_path / "a", [{"step": 1, "reward/mean": 1.0}, {"step": 2, "reward/mean": 1.0}], events=events
     )
-    found = redact(reported(run))
-    assert found["advice"] and "secret" not in json.dumps(found)
+    report = redact(reported(run))
+    assert report["advice"] and "secret" not in json.dumps(report)
 
 
 def test_settings_of_a_redacted_comparison_are_numbered(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for name, value in (("a", "secret"), ("b", "other")):
         run_directory(tmp_path / name, [{"step": 1, "reward/mean": 1.0}], env={"data": value}, seed=1)
     assert rlsys(["report", str(tmp_path / "a"), str(tmp_path / "b"), "--json"]) == 0
-    shown = capsys.readouterr().out
-    advice = json.loads(shown)["advice"]
-    assert "secret" in shown and [each["key"] for each in advice if each["rule"] == "seeds"] == ["seed=0"]
-    levels = [ORDER.index(each["level"]) for each in advice]
+    out = capsys.readouterr().out
+    advice = json.loads(out)["advice"]
+    assert "secret" in out and [item["key"] for item in advice if item["rule"] == "seeds"] == ["seed=0"]
+    levels = [ORDER.index(item["level"]) for item in advice]
     assert len(set(levels)) > 1 and levels == sorted(levels)
     assert rlsys(["report", str(tmp_path / "a"), str(tmp_path / "b"), "--json", "--redact"]) == 0
-    shown = capsys.readouterr().out
-    assert "secret" not in shown and "setting 2" in shown
+    out = capsys.readouterr().out
+    assert "secret" not in out and "setting 2" in out
 
 
 def test_an_interval_without_zero_is_no_proof_by_itself(tmp_path: Path) -> None:
-    ends = [{**each, "greedy/episodes": 10} for each in ENDS]
+    ends = [{**row, "greedy/episodes": 10} for row in ENDS]
     path = run_directory(tmp_path / "a", [{"step": 1}, {"step": 2}], evaluations=ends)
     for when, right in (("before", 0), ("after", 5)):
         result(path, f"rl-{when}", {f"t{n}": float(n < right) for n in range(10)})
     run = read_directory(path)
-    found = judge(run)  # five of ten tasks: McNemar's p is 2 / 2^5 = 0.0625
-    assert found.paired is not None and found.paired.p == pytest.approx(0.0625)
-    assert found.paired.low > 0 and found.level == "flat"
+    verdict = judge(run)  # five of ten tasks: McNemar's p is 2 / 2^5 = 0.0625
+    assert verdict.paired is not None and verdict.paired.p == pytest.approx(0.0625)
+    assert verdict.paired.low > 0 and verdict.level == "flat"

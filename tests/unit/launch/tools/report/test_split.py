@@ -43,11 +43,11 @@ def test_without_a_tail_work_is_divided_evenly() -> None:
 def test_the_advised_division_is_the_fastest_of_those_that_are_simulated(
     update_s: float, busy_s: float, wait_s: float
 ) -> None:
-    given = calibrate(traced(update_s, busy_s, wait_s), cores=None)
+    calibration = calibrate(traced(update_s, busy_s, wait_s), cores=None)
     now = Split(workers=2, parallel=1, ranks=2, update_s=update_s, engines_s=busy_s, rest_s=0.0)
-    workers, ranks, seconds = simulate_divisions(now, given)
-    assert workers + ranks == 4 and seconds == predict(given, workers=workers, ranks=ranks).seconds
-    assert seconds <= predict(given, workers=2, ranks=2).seconds
+    workers, ranks, seconds = simulate_divisions(now, calibration)
+    assert workers + ranks == 4 and seconds == predict(calibration, workers=workers, ranks=ranks).seconds
+    assert seconds <= predict(calibration, workers=2, ranks=2).seconds
     assert (ranks > 2) == (update_s > busy_s)
 
 
@@ -80,8 +80,8 @@ def test_a_report_simulates_where_the_episodes_are_kept(tmp_path: Path, needed: 
         ]
         jsonl(run / "trajectories" / f"step-{n:06d}.jsonl", lines)
     read = read_directory(run)
-    (found,) = advise(read, Verdict(level="unknown", text=""), read_episodes(read))
-    assert found.rule == "move_gpus" and found.key == f"rollout.workers=1 learner.ranks=3{more}"
-    assert found.numbers["seconds"] < 9.2
+    (item,) = advise(read, Verdict(level="unknown", text=""), read_episodes(read))
+    assert item.rule == "move_gpus" and item.key == f"rollout.workers=1 learner.ranks=3{more}"
+    assert item.numbers["seconds"] < 9.2
     (without,) = advise(read, Verdict(level="unknown", text=""), None)
-    assert without.text != found.text
+    assert without.text != item.text

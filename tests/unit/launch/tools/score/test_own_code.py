@@ -56,8 +56,8 @@ def score(
     source = jsonl(folder / "answers.jsonl", [{"task": task, "response": "1"}] * 2)
     recipe = compose("quickstart", ["reward.name=functions", f"reward.functions={{{weights}}}"]).recipe
     score_file(recipe, source, None, strict=False, explained=explained)
-    shown = capsys.readouterr()
-    return shown.out.splitlines(), shown.err
+    output = capsys.readouterr()
+    return output.out.splitlines(), output.err
 
 
 def test_what_it_prints_is_no_result(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -92,7 +92,7 @@ def test_a_signal_is_not_taken_for_the_users_code() -> None:
     def ended(_transcript: Any) -> Any:
         raise SystemExit(3)
 
-    found = outcome(ended, transcript("1"))
-    assert isinstance(found, Failure) and found.kind is FailureKind.DATA
+    failure = outcome(ended, transcript("1"))
+    assert isinstance(failure, Failure) and failure.kind is FailureKind.DATA
     with pytest.raises(Stopped):
         outcome(stopped, transcript("1"))

@@ -111,8 +111,8 @@ def test_what_was_played_is_written_though_the_messages_end_early(play: Played, 
     code, _, err = play("--output", str(out), said="<math_exp>60 / 3</math_exp>")
     assert (code, err.count("\n")) == (2, 1)
     line = json.loads(out.read_text())
-    said = [message["content"] for message in line["messages"]]
-    assert said == ["<math_exp>60 / 3</math_exp>", "60 / 3 -> 20.0"]
+    texts = [message["content"] for message in line["messages"]]
+    assert texts == ["<math_exp>60 / 3</math_exp>", "60 / 3 -> 20.0"]
     assert (line["end"], line.get("reward"), line["failure"]["where"]) == ("failed", None, "messages")
     assert play("--output", str(out), said="")[0] == 2 and len(out.read_text().splitlines()) == 1
     assert play("--output", str(out), "reward.name=long_cot", said="<answer>5</answer>")[0] == 1
@@ -163,16 +163,16 @@ def test_a_world_from_elsewhere_says_where_it_stands(
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(tmp_path)
     out = tmp_path / "played.jsonl"
-    for said in ("on\non\n", "on\nback\non\non\n"):
-        code, shown, err = play("--output", str(out), said=said, config="corridor.yaml")
+    for replies in ("on\non\n", "on\nback\non\non\n"):
+        code, stdout, err = play("--output", str(out), said=replies, config="corridor.yaml")
         assert code == 0, err
-    assert 'state {"place": 2, "way": [0, 1, 2]}' in shown or '"way": [0, 1, 0, 1, 2]' in shown
+    assert 'state {"place": 2, "way": [0, 1, 2]}' in stdout or '"way": [0, 1, 0, 1, 2]' in stdout
     lines: list[Any] = records(out)
     assert [(line["state"]["place"], line["reward"]) for line in lines] == [(2, 1.0), (2, 0.8)]
     assert run(["score", "corridor.yaml", "--input", str(out)]) == 0
     assert [json.loads(line)["reward"] for line in capsys.readouterr().out.splitlines()] == [1.0, 0.8]
-    code, shown, err = play(said="on\nnowhere\n", config="corridor.yaml")
-    assert code == 1 and 'corridor_world.py", line' in shown and '{"on": 1, "back": -1}[text]' in shown
+    code, stdout, err = play(said="on\nnowhere\n", config="corridor.yaml")
+    assert code == 1 and 'corridor_world.py", line' in stdout and '{"on": 1, "back": -1}[text]' in stdout
     assert re.search(r"data in environment: KeyError: 'nowhere' \(corridor_world.py:\d+ in step\)", err), err
 
 

@@ -54,12 +54,12 @@ class Web:
 
 @pytest.fixture
 def web() -> Iterator[Web]:
-    found = Web()
-    thread = threading.Thread(target=found.server.serve_forever, args=(0.01,), daemon=True)
+    service = Web()
+    thread = threading.Thread(target=service.server.serve_forever, args=(0.01,), daemon=True)
     thread.start()
-    yield found
-    found.server.shutdown()
-    found.server.server_close()
+    yield service
+    service.server.shutdown()
+    service.server.server_close()
     thread.join()
 
 
@@ -86,8 +86,8 @@ def test_an_episode_searches_the_web(api: str, web: Web, tmp_path: Path, monkeyp
     else:
         query = {"engine": "google", "q": "who wrote Emma", "num": "2", "api_key": KEY}
         assert web.asked == [("GET", query, None)]
-    (told,) = [message["content"] for message in episode["messages"] if message["role"] == "tool"]
-    assert 'Doc 1(Title: "Emma") Written by Jane Austen.' in told
+    (result,) = [message["content"] for message in episode["messages"] if message["role"] == "tool"]
+    assert 'Doc 1(Title: "Emma") Written by Jane Austen.' in result
     assert episode["parts"]["accuracy"] > 0 and KEY not in json.dumps(episode)
 
 

@@ -102,7 +102,7 @@ def episode(task: Task, sibling: int, said: list[str]) -> Trajectory:
     for index, text in enumerate(said):
         messages.append(Message(role="tool" if index % 2 else "assistant", content=text, inline=bool(index % 2)))
     return trajectory(
-        *(turn((index,), [len(word) for word in each]) for index, each in enumerate(words)),
+        *(turn((index,), [len(word) for word in tokens]) for index, tokens in enumerate(words)),
         task=task,
         sibling=sibling,
         messages=messages,
@@ -116,8 +116,8 @@ async def rewarded(config: Any, played: list[Trajectory]) -> list[Trajectory]:
     rewards = RewardService(ScoringSpec(grader_workers=1, grader_deadline_s=10.0))
     try:
         return [
-            replace(each, reward=await rewards.score(make_reward(config), transcript_of(each.task, each)))
-            for each in played
+            replace(play, reward=await rewards.score(make_reward(config), transcript_of(play.task, play)))
+            for play in played
         ]
     finally:
         await rewards.close()
@@ -144,28 +144,28 @@ def scored(source: Path, *overrides: str) -> list[dict[str, Any]]:
 def test_every_reward_is_the_same_again(
     tmp_path: Path, config: Any, task: Task, said: list[list[str]], overrides: list[str]
 ) -> None:
-    played = asyncio.run(rewarded(config, [episode(task, sibling, each) for sibling, each in enumerate(said)]))
+    played = asyncio.run(rewarded(config, [episode(task, sibling, texts) for sibling, texts in enumerate(said)]))
     again = scored(left_behind(tmp_path, played), *overrides)
-    assert [(each["status"], each["reward"], each["parts"]) for each in again] == [
-        ("scored", each.reward.value, each.reward.parts)  # type: ignore[union-attr]
-        for each in played
+    assert [(line["status"], line["reward"], line["parts"]) for line in again] == [
+        ("scored", play.reward.value, play.reward.parts)  # type: ignore[union-attr]
+        for play in played
     ]
-    streams = [{each.name: list(each.values) for each in one.reward.streams} for one in played]  # type: ignore[union-attr]
-    assert [each["token_rewards"] for each in again] == streams
-    assert len({each["reward"] for each in again}) > 1  # it tells episodes apart, so the equality says something
+    streams = [{stream.name: list(stream.values) for stream in play.reward.streams} for play in played]  # type: ignore[union-attr]
+    assert [line["token_rewards"] for line in again] == streams
+    assert len({line["reward"] for line in again}) > 1  # it tells episodes apart, so the equality says something
 
 
 def test_what_a_judge_said_is_kept_and_nobody_is_asked_again(tmp_path: Path) -> None:
     with scripted(lambda prompt: "GOOD" if "Paris" in prompt else "It is off. BAD") as endpoint:
         config = SwirlRewardConfig(judge=JudgeConfig(endpoint=endpoint.url, model="m"))
-        said = [["<answer>Paris</answer>"], ["a", "b", "<answer>Rome</answer>"], ["a", "b", "<answer>Paris</answer>"]]
-        played = asyncio.run(rewarded(config, [episode(PARIS, sibling, each) for sibling, each in enumerate(said)]))
-        asked = len(endpoint.asked)
+        tries = [["<answer>Paris</answer>"], ["a", "b", "<answer>Rome</answer>"], ["a", "b", "<answer>Paris</answer>"]]
+        played = asyncio.run(rewarded(config, [episode(PARIS, sibling, texts) for sibling, texts in enumerate(tries)]))
+        count = len(endpoint.asked)
         judge = [f"reward.judge.endpoint={endpoint.url}", "reward.judge.model=m"]
         again = scored(left_behind(tmp_path, played), "reward.name=swirl", *judge)
-        assert len(endpoint.asked) == asked == 4  # four questions, one of which came twice
-    assert [each["reward"] for each in again] == [1.0, 0.0, 0.5]
-    assert [each["reward"] for each in again] == [each.reward.value for each in played]  # type: ignore[union-attr]
+        assert len(endpoint.asked) == count == 4  # four questions, one of which came twice
+    assert [line["reward"] for line in again] == [1.0, 0.0, 0.5]
+    assert [line["reward"] for line in again] == [play.reward.value for play in played]  # type: ignore[union-attr]
 
 
 def test_an_episode_that_broke_stays_a_failure_and_one_whose_reward_raised_is_scored(tmp_path: Path) -> None:

@@ -42,10 +42,14 @@ def test_a_response_is_split_by_the_recipes_tags_and_messages_stand_as_given() -
     text = "<search>q</search><result>d</result><answer>a</answer>"
     roles = [message.role for message in read_line(line(response=text), RESULT).messages]
     assert roles == ["assistant", "tool", "assistant"]
-    said = [{"role": "assistant", "content": text}, {"role": "user", "content": "u"}, {"role": "tool", "content": ""}]
-    read = read_line(json.dumps({"task": TASK, "messages": said}).encode(), RESULT)
+    messages = [
+        {"role": "assistant", "content": text},
+        {"role": "user", "content": "u"},
+        {"role": "tool", "content": ""},
+    ]
+    read = read_line(json.dumps({"task": TASK, "messages": messages}).encode(), RESULT)
     assert [(message.role, message.content) for message in read.messages] == [
-        (message["role"], message["content"]) for message in said
+        (message["role"], message["content"]) for message in messages
     ]
 
 

@@ -60,9 +60,9 @@ def test_the_printed_command_means_the_job() -> None:
     assert words[:3] == ["ray", "job", "submit"]
     entry = words.index("--")
     assert tuple(words[entry + 1 :]) == job().command
-    given = dict(zip(words[3:entry:2], words[4:entry:2], strict=True))
-    assert given["--submission-id"] == "rlsys-r1-seed1-7f3a" and given["--working-dir"] == "."
-    assert json.loads(given["--runtime-env-json"])["env_vars"] == {"RAY_JOB_STOP_WAIT_TIME_S": "50"}
+    options = dict(zip(words[3:entry:2], words[4:entry:2], strict=True))
+    assert options["--submission-id"] == "rlsys-r1-seed1-7f3a" and options["--working-dir"] == "."
+    assert json.loads(options["--runtime-env-json"])["env_vars"] == {"RAY_JOB_STOP_WAIT_TIME_S": "50"}
 
 
 def test_no_variable_of_this_process_is_sent() -> None:
@@ -212,9 +212,9 @@ def test_what_is_no_dashboard_is_refused_in_one_line_with_the_port(answer: bytes
         with pytest.raises(BadInput) as caught:
             Server(f"http://127.0.0.1:{server.server_address[1]}")
         server.shutdown()
-    said = str(caught.value)
-    assert "--address" in said and says in said and "8265" in said
-    assert said.isprintable() and "\\x" not in said
+    message = str(caught.value)
+    assert "--address" in message and says in message and "8265" in message
+    assert message.isprintable() and "\\x" not in message
 
 
 def test_the_token_is_chosen_before_the_folder_is_looked_at_which_imports_ray(
@@ -261,9 +261,9 @@ class Cluster:
 
 def followed(cluster: Cluster, **given: float) -> tuple[End, str, list[str]]:
     log: list[str] = []
-    said: list[str] = []
-    end = asyncio.run(follow(cluster, "j", log.append, said.append, ask_s=0.0, **given))
-    return end, "".join(log), said
+    lines: list[str] = []
+    end = asyncio.run(follow(cluster, "j", log.append, lines.append, ask_s=0.0, **given))
+    return end, "".join(log), lines
 
 
 RUNNING, DONE = JobState("RUNNING"), JobState("SUCCEEDED", 0)
@@ -271,15 +271,15 @@ RUNNING, DONE = JobState("RUNNING"), JobState("SUCCEEDED", 0)
 
 def test_a_log_that_comes_again_is_written_once() -> None:
     states = [RUNNING, RUNNING, None, None, RUNNING, RUNNING, DONE]
-    end, log, said = followed(Cluster(states, [["one\n", "tw"], ["one\ntwo\n", "three\n"]]))
+    end, log, lines = followed(Cluster(states, [["one\n", "tw"], ["one\ntwo\n", "three\n"]]))
     assert (end.code, log) == (0, "one\ntwo\nthree\n")
-    assert len(said) == 2  # lost, and found
+    assert len(lines) == 2  # lost, and found
 
 
 def test_a_connection_that_stays_lost_ends_with_the_job_going_on() -> None:
-    end, _, said = followed(Cluster([RUNNING, None], [["one\n"]]), try_again_s=0.0)
+    end, _, lines = followed(Cluster([RUNNING, None], [["one\n"]]), try_again_s=0.0)
     assert end.code is None and "continues" in end.said
-    assert len(said) == 1
+    assert len(lines) == 1
 
 
 @pytest.mark.parametrize(
@@ -325,11 +325,11 @@ def test_only_a_job_that_is_not_known_has_ended() -> None:
 
 def test_a_piece_that_is_half_known_is_written_from_there_on() -> None:
     log: list[str] = []
-    kept = Log(log.append)
-    kept.take("abc")
-    kept.begin()
-    kept.take("ab")
-    kept.take("cde")
+    writer = Log(log.append)
+    writer.take("abc")
+    writer.begin()
+    writer.take("ab")
+    writer.take("cde")
     assert "".join(log) == "abcde"
 
 
@@ -363,8 +363,8 @@ def test_an_interrupt_detaches_and_says_how_to_return(capsys: pytest.CaptureFixt
     server = Interrupted()
     assert follow_job(server, "j", "/shared/runs/r1", again_s=0.1, ask_s=0.01) == 130
     assert not server.stopped
-    said = capsys.readouterr().err
-    assert "--attach j --address http://10.0.0.1:8265" in said and "--stop j" in said
+    err = capsys.readouterr().err
+    assert "--attach j --address http://10.0.0.1:8265" in err and "--stop j" in err
 
 
 def test_a_second_interrupt_stops_the_job_and_waits_for_its_end(

@@ -40,12 +40,12 @@ def test_no_group_comes_twice_before_every_one_came_once() -> None:
 
 
 def test_a_cell_is_bounded_and_can_be_written() -> None:
-    said = (Message(role="user", content="q \ud800"), Message(role="assistant", content="a" * 20_000))
+    messages = (Message(role="user", content="q \ud800"), Message(role="assistant", content="a" * 20_000))
     episode = Trajectory(
         task=Task(task_id="t", question=""),
         sibling=0,
         turns=(),
-        messages=said,
+        messages=messages,
         end=EpisodeEnd.ANSWERED,
         reward=Reward(value=1.0, parts={"found": 1.0}),
         timings=Timings(generate_s=0, tool_s=0, score_s=0),

@@ -60,8 +60,8 @@ def test_one_several_or_none() -> None:
 
 
 def test_a_run_reads_its_own_file_back(tmp_path: Path) -> None:
-    for given in ("tracker=none", "tracker=[wandb,tensorboard]"):
-        run = compose("quickstart", [given])
+    for override in ("tracker=none", "tracker=[wandb,tensorboard]"):
+        run = compose("quickstart", [override])
         (tmp_path / "config.yaml").write_text(to_yaml(run))
         assert compose(str(tmp_path / "config.yaml"), []) == run
 

@@ -37,9 +37,9 @@ def test_wandbs_variables_hold_where_the_configuration_says_nothing(monkeypatch:
     monkeypatch.setenv("WANDB_PROJECT", "mine")
     monkeypatch.setenv("WANDB_NAME", "x")
     assert set(resolve_listing(WandbConfig(), "quickstart seed 3").values()) == {None}
-    said = WandbConfig(project="p", name="n", entity="e", group="g", tags=("a",), notes="t")
+    config = WandbConfig(project="p", name="n", entity="e", group="g", tags=("a",), notes="t")
     expected = {"project": "p", "name": "n", "entity": "e", "group": "g", "tags": ["a"], "notes": "t"}
-    assert resolve_listing(said, "quickstart seed 3") == expected
+    assert resolve_listing(config, "quickstart seed 3") == expected
 
 
 def test_an_upload_is_announced_with_all_that_it_holds() -> None:
