@@ -191,6 +191,7 @@ OTHERS = {
     "account": "reads a run directory",
     "retriever": "needs HotpotQA and passages",
     "transports": "needs a Ray cluster of two nodes",
+    "sequence_parallel": "asks for memory, not for a rate: 1, 2 and 4 ranks on two cores",
     "sleeping_agents": "asks how busy an engine stays, with agents that sleep for minutes",
     "soak": "a verdict takes a quarter of an hour",
     "faults": "trains under faults for an hour and a half",

@@ -11,9 +11,9 @@ are compared: `rlsys.plan.pack` leaves siblings side by side where `learner.rows
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import pairwise
 from typing import Any
 
@@ -25,6 +25,7 @@ from transformers import AttentionInterface
 from transformers.masking_utils import AttentionMaskInterface
 from transformers.utils import is_flash_attn_2_available
 
+from learners.sequence_parallel import SequenceGroup
 from rlsys.errors import BadInput
 
 PACKED_SDPA = "packed_sdpa"
@@ -61,6 +62,7 @@ class PackedLayout:
     cu_seqlens: torch.Tensor  # [S+1] int32, where samples begin and end
     bounds: tuple[int, ...]  # the same numbers in host memory
     shared: Shared | None = None  # None: all T tokens of the row are computed
+    group: SequenceGroup | None = None  # the ranks that share the row; None: this rank has all of it
 
     @property
     def longest(self) -> int:
@@ -72,9 +74,11 @@ class PackedLayout:
         return _padding(self)
 
 
-def packed_layout(cu_seqlens: torch.Tensor, shared: Shared | None = None) -> PackedLayout:
-    """cu_seqlens: [S+1] int32. shared: what of the row is not computed again; on a CPU alone."""
-    return PackedLayout(cu_seqlens=cu_seqlens, bounds=tuple(cu_seqlens.tolist()), shared=shared)
+def packed_layout(
+    cu_seqlens: torch.Tensor, shared: Shared | None = None, group: SequenceGroup | None = None
+) -> PackedLayout:
+    """cu_seqlens: [S+1] int32. shared: what of the row is not computed again; on a CPU alone, and not in a group."""
+    return PackedLayout(cu_seqlens=cu_seqlens, bounds=tuple(cu_seqlens.tolist()), shared=shared, group=group)
 
 
 def _padding(layout: PackedLayout) -> Padding:
@@ -286,6 +290,28 @@ def attend_varlen(
     return output[None]
 
 
+def attend_in_group(
+    attend: Callable[..., tuple[torch.Tensor, None]],
+    module: torch.nn.Module,
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    *args: Any,
+    packed_layout: PackedLayout | None = None,
+    **kwargs: Any,
+) -> tuple[torch.Tensor, None]:
+    """Of a row that ranks share: attention of the whole row with this rank's heads. `attend` alone where none do."""
+    group = packed_layout.group if packed_layout is not None else None
+    if group is None:
+        return attend(module, query, key, value, *args, packed_layout=packed_layout, **kwargs)
+    repeats = group.repeats(query.shape[1], key.shape[1])
+    if repeats > 1:
+        key, value = (x.repeat_interleave(repeats, dim=1) for x in (key, value))
+    query, key, value = (group.exchange(x) for x in (query, key, value))
+    output, _ = attend(module, query, key, value, *args, packed_layout=packed_layout, **kwargs)
+    return group.exchange(output), None
+
+
 def first_usable(keys: Sequence[str], dtype: torch.dtype) -> str:
     """The first of these that is installed and knows the numbers' format; packed_sdpa knows everything."""
     narrow = dtype.itemsize == 2  # what flash kernels are written for
@@ -296,7 +322,7 @@ def first_usable(keys: Sequence[str], dtype: torch.dtype) -> str:
 def register() -> None:
     """Make "packed_sdpa" and "packed_varlen" known to transformers. Safe to call again."""
     for name, function in ((PACKED_SDPA, packed_sdpa), (PACKED_VARLEN, packed_varlen)):
-        AttentionInterface.register(name, function)
+        AttentionInterface.register(name, partial(attend_in_group, function))
         # The layout replaces the mask: without this transformers would build a [T, T] one.
         AttentionMaskInterface.register(name, lambda *args, **kwargs: None)
 

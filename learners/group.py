@@ -88,6 +88,7 @@ class LearnerGroup:
             goal="a new checkpoint", max_restarts=options.max_restarts,
         )  # fmt: skip
         self._patience = PingMonitor(options.ping_timeout_s)
+        self._ranks_per_row = 1
         self.on_rows: Callable[[int, int], None] = lambda row, total: None  # during an update: of the rank behind
 
     @property
@@ -151,6 +152,7 @@ class LearnerGroup:
 
     async def begin(self, model_path: str, learner: LearnerConfig, algorithm: Any, **stage: Any) -> None:
         """As `LearnerRank.begin`, on every rank, with the algorithm's configuration."""
+        self._ranks_per_row = learner.sequence_parallel
         await self.call_all(
             lambda rank: rank.begin.remote(model_path, learner, algorithm, **stage),
             f"loading {model_path}",
@@ -168,11 +170,14 @@ class LearnerGroup:
     async def build(self, plan: BatchPlan) -> frozenset[int]:
         """Have every rank fetch and build its rows, for the next `update`.
 
-        All ranks get equally many rows, so that none misses a collective (docs/laws.md, law 7). Returns the groups, by
-        group_id, that are gone with the node that held them: then there is nothing to update on.
+        All ranks get equally many rows, so that none misses a collective (docs/laws.md, law 7); those that share rows,
+        which are neighbours in number, the same. Returns the groups, by group_id, that are gone with the node that held
+        them: then there is nothing to update on.
         """
+        shards = self.num_ranks // self._ranks_per_row
         # In a thread: a large batch takes long to split and to pickle.
-        parts = iter(await asyncio.to_thread(lambda: list(map(ray.put, shard_plan(plan, self.num_ranks)))))
+        refs = await asyncio.to_thread(lambda: list(map(ray.put, shard_plan(plan, shards))))
+        parts = iter([ref for ref in refs for _ in range(self._ranks_per_row)])
         lost: list[frozenset[int]] = await self.call_all(
             lambda rank: rank.build.remote(next(parts)), f"building the rows of version {plan.version}"
         )

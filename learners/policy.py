@@ -21,9 +21,10 @@ from transformers.utils.logging import disable_progress_bar
 from learners import attention, lora, partitioned
 from learners.kernels import Product, linear, product_of, use_fused_norms, use_onednn, widen
 from learners.own_head import own_product
-from learners.proofs import examine_head, require_packing
+from learners.proofs import examine_head, require_packing, require_shared_rows
 from learners.rope import scale_rope
-from learners.rows import output_positions, row_inputs
+from learners.rows import own_outputs, row_inputs
+from learners.sequence_parallel import SequenceGroup
 from rlsys.adapters import Adapter
 from rlsys.errors import BadInput
 
@@ -35,8 +36,8 @@ DropoutField = tuple[type[PreTrainedConfig], str]
 class PolicyModel(nn.Module):
     """Wraps a model in `self.model`, whose parameters keep their Hugging Face names.
 
-    Raises BadInput where one sample of a packed row sees another, or a head cannot be computed apart
-    (`learners.proofs`).
+    Raises BadInput where one sample of a packed row sees another, a head cannot be computed apart, or ranks cannot
+    share a row (`learners.proofs`).
     """
 
     def __init__(
@@ -45,8 +46,10 @@ class PolicyModel(nn.Module):
         own_dropout: Mapping[DropoutField, float] | None = None,
         *,
         dtype: torch.dtype | None = None,
+        group: SequenceGroup | None = None,
     ) -> None:
-        """dtype: of the weights outside of the learner, in engines and checkpoints; None: as they are here."""
+        """dtype: of the weights outside of the learner, in engines and checkpoints; None: as they are here. group: the
+        ranks that share each row."""
         super().__init__()
         self.model = model
         self.dtype = dtype or model.dtype
@@ -54,6 +57,8 @@ class PolicyModel(nn.Module):
         self.own_dropout = dict(own_dropout or {})
         self.adapter: Adapter | None = None  # that is trained in its place: `take_adapter`
         require_packing(model)
+        if group is not None:
+            require_shared_rows(model, group)
         self.linear_head, self.hidden_size = examine_head(model)
 
     def take_adapter(self, adapter: Adapter, seed: int, folder: str | None = None) -> None:
@@ -82,18 +87,19 @@ class PolicyModel(nn.Module):
         logit_chunk: int,
         needed_T: torch.Tensor | None = None,
         entropy_gradient: bool = False,
+        group: SequenceGroup | None = None,
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """(logp, entropy), each [T] float32, of token t given the earlier tokens of its sample.
 
         token_ids, position_ids: [T] int64. cu_seqlens: [S+1] int32. needed_T: [T] bool, where to compute (everywhere).
         Zero at each sample's first token and where not needed. Entropy is in nats, with a gradient where asked for.
+        group: the ranks that share the row. Each gives the whole of it, gets all values, and computes its part.
         """
         num_tokens = token_ids.numel()
         wanted_T = torch.ones_like(token_ids, dtype=torch.bool) if needed_T is None else needed_T.clone()
         wanted_T[cu_seqlens[:-1].long().clamp(max=num_tokens - 1)] = False
-        targets_N = wanted_T.nonzero().squeeze(1)
-        inputs = row_inputs(self.model, token_ids, position_ids, cu_seqlens)
-        places_N = output_positions(inputs, targets_N - 1)
+        inputs = row_inputs(self.model, token_ids, position_ids, cu_seqlens, group)
+        targets_N, places_N = own_outputs(inputs, wanted_T.nonzero().squeeze(1))
         hidden_UH = self.model.base_model(**inputs).last_hidden_state[0]
         head = self.model.get_output_embeddings()
         product = product_of(head)
@@ -108,7 +114,8 @@ class PolicyModel(nn.Module):
             product=product if self.linear_head else own_product(self.model, product),
         )
         zeros_T = logp_N.new_zeros(num_tokens)
-        return zeros_T.index_copy(0, targets_N, logp_N), zeros_T.index_copy(0, targets_N, entropy_N)
+        values = zeros_T.index_copy(0, targets_N, logp_N), zeros_T.index_copy(0, targets_N, entropy_N)
+        return values if group is None else (group.add_up(values[0]), group.add_up(values[1]))
 
 
 def head_logprobs(
@@ -159,7 +166,12 @@ class CriticModel(nn.Module):
         nn.init.zeros_(self.head.bias)
 
     def forward(
-        self, token_ids: torch.Tensor, position_ids: torch.Tensor, cu_seqlens: torch.Tensor, needed_T: torch.Tensor
+        self,
+        token_ids: torch.Tensor,
+        position_ids: torch.Tensor,
+        cu_seqlens: torch.Tensor,
+        needed_T: torch.Tensor,
+        group: SequenceGroup | None = None,
     ) -> torch.Tensor:
         """[T] float32: at t the value of the state in which token t is chosen, from the tokens before it.
 
@@ -168,12 +180,12 @@ class CriticModel(nn.Module):
         """
         wanted_T = needed_T.clone()
         wanted_T[cu_seqlens[:-1].long()] = False
-        targets_N = wanted_T.nonzero().squeeze(1)
-        inputs = row_inputs(self.model, token_ids, position_ids, cu_seqlens)
+        inputs = row_inputs(self.model, token_ids, position_ids, cu_seqlens, group)
+        targets_N, places_N = own_outputs(inputs, wanted_T.nonzero().squeeze(1))
         hidden_UH = self.model(**inputs).last_hidden_state[0]
-        values_N = self.head(hidden_UH.index_select(0, output_positions(inputs, targets_N - 1))).squeeze(-1).float()
+        values_N = self.head(hidden_UH.index_select(0, places_N)).squeeze(-1).float()
         values_T: torch.Tensor = values_N.new_zeros(token_ids.numel()).index_copy(0, targets_N, values_N)
-        return values_T
+        return values_T if group is None else group.add_up(values_T)
 
 
 def load_policy(
@@ -187,11 +199,13 @@ def load_policy(
     rope_theta_scale: float = 1.0,
     device: torch.device | str = "cpu",
     zero_3: Mapping[str, Any] | None = None,
+    group: SequenceGroup | None = None,
 ) -> PolicyModel:
     """Load a hub name or a local folder. attention_key: one that `attention.first_usable` chose.
 
     dtype: of the weights outside of the learner. held: of those in it, where that is another; then products are narrow.
-    zero_3: DeepSpeed's configuration, to keep only this rank's part of the model; then every rank calls.
+    zero_3: DeepSpeed's configuration, to keep only this rank's part of the model; then every rank calls, as it does
+    with a group of ranks that share each row.
     Raises BadInput for what transformers cannot load and for attention that packed rows would get wrong.
     """
     attention.register()
@@ -218,7 +232,7 @@ def load_policy(
     else:
         partitioned.partition(model, zero_3, device)
     with partitioned.whole_in_forward(model):
-        policy = PolicyModel(model, own_dropout, dtype=getattr(torch, dtype)).train()
+        policy = PolicyModel(model, own_dropout, dtype=getattr(torch, dtype), group=group).train()
     use_onednn(policy, narrow=policy.narrow)
     use_fused_norms(policy)
     if fp32_head or policy.narrow:

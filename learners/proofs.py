@@ -20,13 +20,15 @@ from torch import nn
 
 from learners.own_head import own_product
 from learners.rounding import round_again
-from learners.rows import output_positions, pack_ids, row_inputs
+from learners.rows import output_positions, own_outputs, pack_ids, row_inputs
 from rlsys.errors import BadInput
 from rlsys.experts import has_experts
 from rlsys.system.device import RoundingUnits
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
+
+    from learners.sequence_parallel import SequenceGroup
 
 log = logging.getLogger("rlsys.learner")
 
@@ -129,6 +131,35 @@ def require_packing(model: PreTrainedModel) -> None:
     if apart > ROUNDINGS[model.dtype.itemsize] * noise:
         problem = f"a sample of a packed row is not what it is alone (relative gap {apart:.1e}"
         _refuse(model, f"{problem}, of rounding {noise:.1e})")
+
+
+@torch.no_grad()
+def require_shared_rows(model: PreTrainedModel, group: SequenceGroup) -> None:
+    """Raise BadInput, on all ranks of the group, where a row that they share is not what it is on one of them.
+
+    A layer that mixes tokens in another way than by attention would see a part of the row alone.
+    """
+    row = pack_ids([_tokens(model, length, seed) for seed, length in enumerate(LENGTHS)], model.device)
+    whole, shared = row_inputs(model, *row), row_inputs(model, *row, group)
+    after_N, places_N = own_outputs(shared, torch.arange(1, 1 + sum(LENGTHS), device=model.device))
+
+    def compute(inputs: Mapping[str, Any], places: torch.Tensor) -> torch.Tensor:
+        hidden: torch.Tensor = model.base_model(**inputs).last_hidden_state[0, places]
+        return hidden
+
+    own_N = output_positions(whole, after_N - 1)
+    plain, noise = compute(whole, own_N), 0.0
+    gap = _gap(compute(shared, places_N), plain)
+    one_bit = RoundingUnits(products=torch.finfo(model.dtype).eps, rest=torch.finfo(model.dtype).eps)
+    for seed in range(NOISES):
+        with round_again(model, one_bit, seed):
+            noise = max(noise, _gap(compute(whole, own_N), plain))
+    differs = len(places_N) > 0 and gap > ROUNDINGS[model.dtype.itemsize] * noise
+    if group.add_up(torch.tensor([float(differs)], device=model.device)) > 0:
+        raise BadInput(
+            f"{type(model).__name__} mixes the tokens of a row elsewhere than in its attention",
+            key="learner.sequence_parallel", found=group.size, expected="1 for this model",
+        )  # fmt: skip
 
 
 def _require_finite(model: PreTrainedModel, size: float) -> None:

@@ -29,6 +29,7 @@ from learners.leaving import RowGate
 from learners.meeting import RankSpec, measure_gbps
 from learners.rounding import round_again
 from learners.rows import pack_ids
+from learners.sequence_parallel import make_sequence_group
 from learners.served_reference import ServedReference
 from learners.snapshot import Snapshot, as_data, saving_into
 from learners.stage import Loading, Stage, load_models
@@ -112,7 +113,8 @@ class LearnerRank:
         self._destroy_models()
         torch.set_num_threads(learner.threads or self._threads)
         torch.manual_seed(self.spec.seed)
-        loading = Loading(learner=learner, spec=self.spec, torch_device=self.torch_device)
+        group = make_sequence_group(learner.sequence_parallel, timedelta(seconds=self.spec.collective_timeout_s))
+        loading = Loading(learner=learner, spec=self.spec, torch_device=self.torch_device, group=group)
         loaded = load_models(model_path, loading, algorithm.needs, reference_path or model_path, start, served)
         self._stage = Stage(
             models=loaded,
@@ -123,6 +125,7 @@ class LearnerRank:
             torch_device=self.torch_device,
             dtype=self.spec.dtype,
             world_size=self.spec.world_size,
+            group=group,
         )
         self._adapter = start.adapter if start is not None else None
         self.step = 0

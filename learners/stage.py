@@ -12,10 +12,11 @@ import torch
 
 from learners import zero
 from learners.algorithms.base import REFERENCE, VALUES, Algorithm
-from learners.attention import first_usable
+from learners.attention import FLASH, first_usable
 from learners.lora import AdapterReference, reference_folder
 from learners.meeting import RankSpec
 from learners.policy import CriticModel, PolicyModel, load_policy
+from learners.sequence_parallel import SequenceGroup
 from learners.served_reference import ServedReference
 from rlsys.adapters import AdapterStart
 from rlsys.batch import MicroBatch
@@ -30,6 +31,7 @@ class Loading:
     learner: LearnerConfig
     spec: RankSpec
     torch_device: torch.device
+    group: SequenceGroup | None = None  # the ranks that share each row
 
     def policy(self, path: str, *, frozen: bool = False) -> PolicyModel:
         """On a device, or under ZeRO-3 this rank's part of it. frozen: it will not be trained."""
@@ -41,13 +43,18 @@ class Loading:
             path,
             dtype=self.spec.dtype,
             held=self.spec.held_dtype,
-            attention_key=first_usable(self.spec.device.attention, getattr(torch, self.spec.held_dtype)),
+            attention_key=self._attention_key(),
             gradient_checkpointing=self.spec.gradient_checkpointing,
             fp32_head=self.spec.fp32_head,
             rope_theta_scale=self.learner.rope_theta_scale,
             device=self.torch_device,
             zero_3=zero_3,
+            group=self.group,
         )
+
+    def _attention_key(self) -> str:
+        keys = [key for key in self.spec.device.attention if key != FLASH or self.group is None]
+        return first_usable(keys, getattr(torch, self.spec.held_dtype))
 
 
 class Reference:
@@ -150,6 +157,7 @@ class Stage:
     torch_device: torch.device
     dtype: str
     world_size: int
+    group: SequenceGroup | None = None  # the ranks that share each row of this one
 
     def sum_over_ranks(self, numbers: list[float]) -> list[float]:
         """Each number summed over all ranks. A collective: every rank calls, with as many numbers."""

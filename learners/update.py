@@ -26,7 +26,7 @@ from learners.stage import Phases, Stage, to_device
 from rlsys.batch import Batch, MicroBatch, UpdateReport, masked_means, padding_row, token_advantages
 from rlsys.config.learner import LearnerConfig
 from rlsys.losses import LossOutput, kl_estimate
-from rlsys.metrics import Max, Mean, Metric, Metrics, Sum, merge
+from rlsys.metrics import Max, Mean, Metric, Metrics, Min, Sum, merge
 from rlsys.mismatch import mismatch_metrics
 
 # Returns closer together than this have no variance to explain.
@@ -120,6 +120,7 @@ def policy_pass(
         stage.learner.logit_chunk,
         row.loss_mask > 0,
         entropy_gradient,
+        stage.group,
     )
     return logp_T, entropy_T
 
@@ -140,7 +141,7 @@ def critic_values(stage: Stage, row: MicroBatch) -> torch.Tensor:
     """[T] float32 on the device, 0 where the loss mask is 0."""
     row = to_device(row, stage.torch_device)
     critic: Any = stage.models.critic_engine
-    values_T: torch.Tensor = critic(row.token_ids, row.position_ids, row.cu_seqlens, row.loss_mask > 0)
+    values_T: torch.Tensor = critic(row.token_ids, row.position_ids, row.cu_seqlens, row.loss_mask > 0, stage.group)
     return values_T
 
 
@@ -191,7 +192,10 @@ def run_update(stage: Stage, batch: Batch, step: int, gate: RowGate) -> UpdateRe
     if models.critic_engine is not None:
         metrics.append({"critic/skipped": Max(critic.made - critic.taken)})
     metrics.append(work_metrics(stage, rows, phases, seconds))
-    return UpdateReport(applied=policy.taken > 0, metrics=merge(metrics), seconds=seconds, advantages=advantages)
+    merged = merge(metrics)
+    if stage.group is not None and stage.group.place:  # its rows are counted once, by the first rank that has them
+        merged = {name: metric for name, metric in merged.items() if isinstance(metric, (Max, Min))}
+    return UpdateReport(applied=policy.taken > 0, metrics=merged, seconds=seconds, advantages=advantages)
 
 
 @dataclass(slots=True)
@@ -352,7 +356,7 @@ def work_metrics(stage: Stage, rows: Sequence[MicroBatch], phases: Phases, secon
         "memory/learner_rss_peak_mb": Max(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024),
     }
     metrics |= {f"time/learner_{name}": Max(spent) for name, spent in phases.seconds.items()}
-    if stage.torch_device.type == "cpu":
+    if stage.torch_device.type == "cpu" and stage.group is None:
         shared = [find_shared_starts(row.token_ids, row.cu_seqlens) for row in rows]
         metrics["learner/tokens_shared"] = Sum(sum(len(starts.repeats) for starts in shared if starts is not None))
     if stage.torch_device.type == "cuda":
@@ -363,5 +367,6 @@ def work_metrics(stage: Stage, rows: Sequence[MicroBatch], phases: Phases, secon
         metrics["learner/flops_per_s"] = Sum(flops / training_s)
         peak = matmul_peak(stage.torch_device, stage.dtype)
         if peak is not None:
-            metrics["learner/mfu"] = Mean(flops / training_s / peak)
+            sharing = stage.group.size if stage.group is not None else 1
+            metrics["learner/mfu"] = Mean(flops / training_s / peak / sharing)
     return metrics

@@ -62,6 +62,12 @@ class RankPlan:
     offload_reference: bool
     adapter: int = 0  # its parameters, where the model stays frozen under one
     teacher: int | None = None  # parameters of a reference that is another model
+    sequence_parallel: int = 1  # ranks that share a row
+
+    @property
+    def own_tokens(self) -> int:
+        """Of the longest row, on this rank."""
+        return math.ceil(self.row_tokens / self.sequence_parallel)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -131,7 +137,8 @@ def rank_memory(shape: ModelShape, plan: RankPlan) -> Parts:
         training, frozen = max(training, visiting + _layer(shape, plan) + _head(shape, plan)), 0.0
     if frozen:
         parts.append(("reference", frozen))
-    return (*parts, (f"activations of a row of {plan.row_tokens} tokens", training))
+    part = f" 1/{plan.sequence_parallel} of" if plan.sequence_parallel > 1 else ""
+    return (*parts, (f"activations of{part} a row of {plan.row_tokens} tokens", training))
 
 
 def _states(shape: ModelShape, plan: RankPlan) -> Parts:
@@ -194,18 +201,18 @@ def _activation_bytes(shape: ModelShape, plan: RankPlan) -> float:
     """Of the forward pass, for the backward pass: a hidden state for each layer, or all that the layers computed."""
     itemsize = BYTES[plan.dtype]
     if plan.checkpointing:
-        return float(shape.layers * plan.row_tokens * shape.hidden * itemsize)
+        return float(shape.layers * plan.own_tokens * shape.hidden * itemsize)
     return (shape.layers - 1) * _layer(shape, plan)
 
 
 def _layer(shape: ModelShape, plan: RankPlan) -> float:
-    return plan.row_tokens * shape.token_bytes * BYTES[plan.dtype]
+    return plan.own_tokens * shape.token_bytes * BYTES[plan.dtype]
 
 
 def _head(shape: ModelShape, plan: RankPlan) -> float:
     """Logits of a chunk as the head gives them, three times in fp32 (logits, log-probabilities, their exponentials),
     the gradients of both, and that of the head's weight."""
-    itemsize, logits = BYTES[plan.dtype], min(plan.logit_chunk, plan.row_tokens) * shape.vocab
+    itemsize, logits = BYTES[plan.dtype], min(plan.logit_chunk, plan.own_tokens) * shape.vocab
     return logits * (2 * itemsize + 4 * 4) + shape.vocab * shape.hidden * itemsize
 
 

@@ -181,6 +181,7 @@ def _rank_plan(shape: ModelShape, recipe: RecipeConfig, dtype: str, *, moved: bo
         offload_reference=learner.offload_reference,
         adapter=adapter_parameters(shape, lora.targets, lora.rank),
         teacher=count_parameters(learner.teacher) if learner.teacher is not None else None,
+        sequence_parallel=learner.sequence_parallel,
     )
 
 
@@ -189,7 +190,7 @@ def most_zero(adapter: bool) -> Literal[2, 3]:
     return 2 if adapter else 3
 
 
-def _remedies(plan: RankPlan, shortest_row: int) -> Iterator[tuple[str, RankPlan]]:
+def _remedies(plan: RankPlan, shortest_row: int, heads: int) -> Iterator[tuple[str, RankPlan]]:
     """Each on its own, the cheapest first."""
     if not plan.checkpointing:
         yield "model.gradient_checkpointing=true", replace(plan, checkpointing=True)
@@ -199,12 +200,22 @@ def _remedies(plan: RankPlan, shortest_row: int) -> Iterator[tuple[str, RankPlan
         yield f"learner.zero_stage={stage}", replace(plan, zero_stage=stage)
     if plan.row_tokens > shortest_row:
         yield f"learner.tokens_per_row={shortest_row}", replace(plan, row_tokens=shortest_row)
+    ways = [
+        2**power * plan.sequence_parallel for power in range(1, 7) if heads % (2**power * plan.sequence_parallel) == 0
+    ]
+    for way in ways:
+        if plan.ranks % way == 0:
+            yield f"learner.sequence_parallel={way}", replace(plan, sequence_parallel=way)
     ranks = 2 * plan.ranks
     while plan.zero_stage > 1 and ranks <= MOST_RANKS:
         yield f"learner.ranks={ranks}", replace(plan, ranks=ranks)
         ranks *= 2
     if plan.offload == "none":
         yield "learner.offload=optimizer", replace(plan, offload="optimizer")
+    for way in ways:
+        if way > plan.ranks:
+            keys = f"learner.ranks={way} learner.sequence_parallel={way}"
+            yield keys, replace(plan, ranks=way, sequence_parallel=way)
 
 
 def _too_small_for_rank(shape: ModelShape, plan: RankPlan, recipe: RecipeConfig, card: float) -> str | None:
@@ -214,11 +225,14 @@ def _too_small_for_rank(shape: ModelShape, plan: RankPlan, recipe: RecipeConfig,
     if fits(plan):
         return None
     window = recipe.engine.max_model_len
-    remedy = next((key for key, trial in _remedies(plan, window) if fits(trial)), None)
+    remedy = next((key for key, trial in _remedies(plan, window, shape.heads) if fits(trial)), None)
     if remedy is None:  # not one key alone: what saves most, and then as many ranks as it takes
         zero = plan.zero_stage if plan.adapter else 3
         lean = replace(plan, checkpointing=True, zero_stage=zero, offload_reference=plan.reference)
-        more = next((key for key, trial in _remedies(lean, window) if fits(trial)), "a shorter engine.max_model_len")
+        more = next(
+            (key for key, trial in _remedies(lean, window, shape.heads) if fits(trial)),
+            "a shorter engine.max_model_len",
+        )
         keys = ["model.gradient_checkpointing=true"] * (not plan.checkpointing)
         keys += ["learner.zero_stage=3"] * (plan.zero_stage < zero)
         keys += ["learner.offload_reference=true"] * (plan.reference and not plan.offload_reference)

@@ -116,7 +116,8 @@ def load_model_config(path: str, key: str = "model.path") -> Config | None:
 
 
 def check_partition(recipe: RecipeConfig, path: str | None) -> None:
-    """Raises BadInput unless each of `engine.tensor_parallel` processes gets whole attention heads.
+    """Raises BadInput unless each of `engine.tensor_parallel` processes, and each of the `learner.sequence_parallel`
+    ranks that share a row, gets whole attention heads.
 
     path: a folder, a hub name, or None for the recipe's scratch model. A hub name that nothing describes, and an
     architecture that names its sizes otherwise, are left to the engine.
@@ -124,6 +125,11 @@ def check_partition(recipe: RecipeConfig, path: str | None) -> None:
     ways = recipe.engine.tensor_parallel
     if ways > 1:
         check_division(_sizes_of(recipe, path), ways, PARTITIONS)
+    sharing = recipe.learner.sequence_parallel
+    heads = next((size for name in SIZE_KEYS[0] if (size := _sizes_of(recipe, path).get(name))), None)
+    if isinstance(heads, int):
+        divides = heads % sharing == 0
+        require(divides, "learner.sequence_parallel", sharing, f"a divisor of the model's {heads} attention heads")
 
 
 def check_division(sizes: Config, ways: int, key: str) -> None:

@@ -49,6 +49,7 @@ RUN_KEYS: tuple[str, ...] = (
     "rollout.call_timeout_s",
     "rollout.start_timeout_s",
     "learner.ranks",
+    "learner.sequence_parallel",
     "learner.threads",
     "learner.rope_theta_scale",
     "learner.update_timeout_s",

@@ -25,6 +25,9 @@ class LearnerConfig:
     zero_stage: Literal[1, 2, 3] = 2
     """ZeRO stage, what the ranks shard among themselves: 1 the optimizer state, 2 also the gradients, 3 also the
     weights. A higher stage takes less memory and more communication. A run may be continued under another stage."""
+    sequence_parallel: int = 1
+    """Number of ranks that share each micro-batch, for contexts that are too long for one: each holds that part of its
+    tokens, and for attention that part of the model's heads, whose number it has to divide. A divisor of `ranks`."""
     lr: float = 1e-6
     """Learning rate of the policy's optimizer at its peak, after warm-up. 1e-6 suits pretrained models; sft of a policy
     built from scratch needs about 1e-3."""
@@ -47,7 +50,7 @@ class LearnerConfig:
     """Largest gradient norm. A gradient with a larger norm is scaled down to it."""
     tokens_per_row: Optional[int] = None
     """Number of tokens in one packed micro-batch, at most. Lower it if the learner runs out of memory. A longer sample
-    gets its own micro-batch. null: 4096 on a CPU, 16384 on GPUs."""
+    gets its own micro-batch. null: 4096 on a CPU, 16384 on GPUs, times `sequence_parallel`."""
     rows_in_order: Optional[bool] = None
     """Whether an rl stage keeps the rollouts of a group next to each other when it packs micro-batches, so that the
     prompt they share is computed once, which is done on a CPU only. null: true on a CPU, false on GPUs, where it would
@@ -111,7 +114,11 @@ class LearnerConfig:
         require(plain, "learner.rope_theta_scale", self.rope_theta_scale, "1 with another model as learner.reference")
         another = self.teacher is not None or not self.serve_reference
         require(another, "learner.serve_reference", True, "false without another model as learner.reference")
-        require_bounds(self, "learner.", "at least 1", "ranks", "logit_chunk", "reference_gpus")
+        require_bounds(self, "learner.", "at least 1", "ranks", "logit_chunk", "reference_gpus", "sequence_parallel")
+        divides = self.ranks % self.sequence_parallel == 0
+        require(
+            divides, "learner.sequence_parallel", self.sequence_parallel, f"a divisor of learner.ranks={self.ranks}"
+        )
         require_bounds(self, "learner.", "at least 1, or null", "threads", "tokens_per_row")
         seconds = ("update_timeout_s", "ping_timeout_s")
         require_bounds(self, "learner.", "above 0, or null", "start_timeout_s")

@@ -177,7 +177,7 @@ def resolve_learner(learner: LearnerConfig, device: Device) -> LearnerConfig:
     """Of a recipe or, on its own, of ranks that no driver started."""
     return replace(
         learner,
-        tokens_per_row=_or(learner.tokens_per_row, device.tokens_per_row),
+        tokens_per_row=_or(learner.tokens_per_row, device.tokens_per_row * learner.sequence_parallel),
         rows_in_order=_or(learner.rows_in_order, device.rows_in_order),
     )
 

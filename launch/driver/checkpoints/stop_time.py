@@ -58,7 +58,8 @@ def stop_time(
     rest_tokens: int = 0,
     most_rest_s: float = math.inf,
 ) -> StopTime:
-    """checkpoint_bytes, rest_tokens: of all ranks together. rank_flops: that a rank computes in a second."""
+    """row_tokens: that a rank has of a row. rank_flops: that it computes in a second. checkpoint_bytes, rest_tokens: of
+    all ranks together."""
     token_s = ROW_FLOPS * parameters / rank_flops
     return StopTime(
         row_s=token_s * row_tokens,
@@ -81,7 +82,7 @@ def longest_stop_time(config: RunConfig, device: Device) -> StopTime | None:
                 parameters=count,
                 checkpoint_bytes=room.each,
                 ranks=config.recipe.learner.ranks,
-                row_tokens=require_resolved(learner.tokens_per_row),
+                row_tokens=math.ceil(require_resolved(learner.tokens_per_row) / learner.sequence_parallel),
                 rank_flops=RANK_FLOPS[device.torch_device],
                 rest_tokens=rest_tokens,
                 most_rest_s=share * learner.update_timeout_s,

@@ -22,6 +22,7 @@ class Split:
     zero_stage: Zero
     offload: Offload
     shared: bool = False  # a rank and an engine on one GPU
+    sequence_parallel: int = 1  # ranks that share a row: they are moved together
 
     @property
     def gpus(self) -> int:
@@ -57,6 +58,7 @@ def split_of(recipe: RecipeConfig) -> Split:
         zero_stage=learner.zero_stage,
         offload=learner.offload,
         shared=recipe.cluster.share_gpu,
+        sequence_parallel=learner.sequence_parallel,
     )
 
 
@@ -116,13 +118,15 @@ def other_splits(nodes: Nodes, split: Split, heads: int, served: int = 0, *, mos
     ways = [way for way in (1, 2, 4, 8) if way <= nodes.gpus and heads % way == 0]
     ways.sort(key=lambda way: way != split.tensor_parallel)
     stages: list[Zero] = [split.zero_stage, *((most_zero,) if split.zero_stage < most_zero else ())]
+    sharing = split.sequence_parallel
     offloads: list[Offload] = [split.offload, *(("optimizer",) if split.offload == "none" else ())]
     for offload in offloads:
         for stage in stages:
             for way in ways:
-                for ranks in range(1, min(nodes.all_gpus, MOST_RANKS) + 1):
+                for ranks in range(sharing, min(nodes.all_gpus, MOST_RANKS) + 1, sharing):
                     workers = most_engines(nodes, ranks, way, served)
                     if workers:
                         yield Split(
-                            ranks=ranks, workers=workers, tensor_parallel=way, zero_stage=stage, offload=offload
-                        )
+                            ranks=ranks, workers=workers, tensor_parallel=way, zero_stage=stage, offload=offload,
+                            sequence_parallel=sharing,
+                        )  # fmt: skip

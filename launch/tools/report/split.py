@@ -32,6 +32,7 @@ class Split:
     update_s: float  # of a step, on all ranks
     engines_s: float  # of a step, on all engines
     rest_s: float  # of a step that neither works
+    sharing: int = 1  # ranks that share a row
 
     @property
     def gpus(self) -> int:
@@ -48,8 +49,16 @@ def split_of(stage: Stage) -> Split | None:
         return None
     if step is None or update is None or busy is None or waits is None:
         return None
-    rest_s = max(0.0, step * (1 - waits) - update)
-    return Split(workers=workers, parallel=parallel, ranks=ranks, update_s=update, engines_s=busy * step, rest_s=rest_s)
+    sharing = stage.setting("learner.sequence_parallel")
+    return Split(
+        workers=workers,
+        parallel=parallel,
+        ranks=ranks,
+        update_s=update,
+        engines_s=busy * step,
+        rest_s=max(0.0, step * (1 - waits) - update),
+        sharing=sharing if type(sharing) is int else 1,
+    )
 
 
 def list_divisions(now: Split) -> list[tuple[int, int, float]]:
@@ -58,6 +67,8 @@ def list_divisions(now: Split) -> list[tuple[int, int, float]]:
     divisions = []
     for workers in range(1, (now.gpus - 1) // now.parallel + 1):
         ranks = now.gpus - workers * now.parallel
+        if ranks % now.sharing:
+            continue
         learner, engines = now.update_s * now.ranks / ranks, now.engines_s * now.workers / workers
         divisions.append((max(learner + now.rest_s, engines), abs(workers - now.workers), workers, ranks))
     return [(workers, ranks, seconds) for seconds, _, workers, ranks in sorted(divisions)]

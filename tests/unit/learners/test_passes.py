@@ -50,6 +50,7 @@ def stage_of(behavior: str, needs: tuple[str, ...], epochs: int = 1) -> Any:
         models=SimpleNamespace(policy_engine=policy, critic_engine=None, reference=None),
         temperature=1.0,
         torch_device=torch.device("cpu"),
+        group=None,
     )
 
 

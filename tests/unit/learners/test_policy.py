@@ -356,7 +356,7 @@ def test_rounding_of_a_deep_model_is_no_leak(layers: int, monkeypatch) -> None:
 def test_samples_that_see_each_other_are_refused(layers: int, dtype: torch.dtype, monkeypatch) -> None:
     whole = attention.packed_layout
 
-    def leaking(cu_seqlens: torch.Tensor, shared: object = None) -> attention.PackedLayout:
+    def leaking(cu_seqlens: torch.Tensor, *_: object) -> attention.PackedLayout:
         return whole(torch.stack([cu_seqlens[0], cu_seqlens[-1]]))  # one sample, from the first token to the last
 
     monkeypatch.setattr(attention, "packed_layout", leaking)

@@ -245,8 +245,9 @@ def test_a_card_says_how_much_of_it_was_taken_and_used(monkeypatch: pytest.Monke
     cuda = torch.device("cuda")
     phases: Any = SimpleNamespace(seconds={"forward_backward": 1.5, "optimizer": 0.5, "credit": 9.0})
     stage: Any = SimpleNamespace(
-        torch_device=cuda, algorithm=SimpleNamespace(epochs=3), models=SimpleNamespace(policy=POLICY), dtype="bfloat16"
-    )
+        torch_device=cuda, algorithm=SimpleNamespace(epochs=3), models=SimpleNamespace(policy=POLICY), dtype="bfloat16",
+        group=None,
+    )  # fmt: skip
     monkeypatch.setattr(torch.cuda, "max_memory_allocated", lambda: 3 << 20)
     monkeypatch.setattr(
         update, "matmul_peak", lambda device, dtype: 100.0 if (device, dtype) == (cuda, "bfloat16") else 0
@@ -256,6 +257,8 @@ def test_a_card_says_how_much_of_it_was_taken_and_used(monkeypatch: pytest.Monke
     assert (metrics["memory/learner_gpu_peak_mb"], metrics["learner/flops_per_s"]) == (3.0, 3 * 40 / 2)
     assert (metrics["learner/mfu"], metrics["learner/tokens_per_s"]) == (0.6, 9 / 4)
     assert metrics["time/learner_credit"] == 9.0 and "learner/tokens_shared" not in metrics
+    stage.group = SimpleNamespace(size=4)  # ranks that share the rows: each had a quarter of the work
+    assert values(update.work_metrics(stage, shard.rows, phases, 4.0))["learner/mfu"] == 0.6 / 4
     phases.seconds = {"credit": 9.0}
     assert "learner/flops_per_s" not in values(update.work_metrics(stage, shard.rows, phases, 4.0))  # no step was made
 

@@ -70,6 +70,12 @@ def test_the_comment_of_a_recipe_is_what_it_prints(capsys: pytest.CaptureFixture
     assert two["rank"].startswith(f"rank 45.0 80 15.2 weights + 9.1 gradients + 9.1 optimizer + {row} (10 ranks")
     short = rows_of(dry(capsys, "gpu/qwen2.5-7b-16xa100-short")[1])
     assert short["rank"].startswith(f"rank 42.4 80 15.2 weights + 8.1 gradients + 7.6 optimizer + {row} (12 ranks")
+    shared = rows_of(dry(capsys, "gpu/qwen2.5-7b-8xa100-64k")[1])
+    part = "11.5 activations of 1/4 of a row of 65536 tokens"
+    assert shared["rank"].startswith(f"rank 67.8 80 15.2 weights + 18.2 gradients + 22.8 optimizer + {part} (4 ranks")
+    code, out, err = dry(capsys, "gpu/qwen2.5-7b-8xa100-64k", "learner.sequence_parallel=1")
+    whole = "33.5 activations of a row of 65536 tokens"
+    assert (code, rows_of(out)["rank"].partition(whole)[1]) == (2, whole) and "rank 89.8" in rows_of(out)["rank"]
     row_32b = "21.3 activations of a row of 16384 tokens"
     engine = "engines on 4 cards each; room for 774,"
     parts = "engine 68.0 80 16.4 weights + 0.9 one step + 50.7 KV cache"
@@ -111,6 +117,23 @@ def test_judges_of_evaluation_sets_are_counted(capsys: pytest.CaptureFixture[str
     judged = "eval.sets.judged={reward: {name: judged, judge: {model: some/judge, gpus: 2}}}"
     _, out, _ = dry(capsys, "gpu/qwen2.5-7b-8xa100", judged)
     assert "3 engines x 1 + 5 ranks + 2 of services = 10" in out
+
+
+@pytest.mark.parametrize(
+    ("keys", "advised"),
+    [
+        (["learner.ranks=4", "cluster.gpu_memory_gb=40"], "learner.sequence_parallel=4"),
+        (["learner.ranks=2", "model.path=Qwen/Qwen3-8B", "cluster.gpu_memory_gb=30"],
+         "learner.ranks=8 learner.sequence_parallel=8"),
+    ],
+)  # fmt: skip
+def test_sharing_a_row_is_advised_where_nothing_else_helps(keys: list[str], advised: str) -> None:
+    """Each step of the ladder before it is taken already."""
+    more = ["learner.zero_stage=3", "learner.offload=optimizer", "engine.max_model_len=131072"]
+    config = compose("gpu/qwen2.5-7b-8xa100", [*DATA, *more, *keys])
+    full = resolve_run(config, DEVICES["cuda"]).stages[0].config
+    problem = gpu_plan(full, [("rl", full)], DEVICES["cuda"], None).problem
+    assert problem is not None and problem.endswith(f"try {advised}")
 
 
 def test_the_context_that_is_advised_fits(capsys: pytest.CaptureFixture[str]) -> None:

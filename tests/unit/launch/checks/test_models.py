@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from threading import Thread
@@ -262,6 +263,19 @@ def test_partitions_that_would_cut_a_head_are_refused(
 ) -> None:
     with pytest.raises(BadInput, match=said):
         models.check_partition(divided(tmp_path, heads, kv_heads, inner, ways), str(tmp_path))
+
+
+def test_ranks_that_share_a_row_have_whole_heads(tmp_path: Path) -> None:
+    recipe = divided(tmp_path, 6, 1, 384, 1)
+    for sharing, fits in ((2, True), (3, True), (4, False)):
+        shared = replace(recipe, learner=replace(recipe.learner, ranks=12, sequence_parallel=sharing))
+        if fits:
+            models.check_partition(shared, str(tmp_path))
+            continue
+        with pytest.raises(
+            BadInput, match="learner.sequence_parallel=4: expected a divisor of the model's 6 attention"
+        ):
+            models.check_partition(shared, str(tmp_path))
 
 
 def divided(folder: Path, heads: int, kv_heads: int, inner: int, ways: int) -> RecipeConfig:

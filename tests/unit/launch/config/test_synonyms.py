@@ -40,7 +40,7 @@ VERL = {
     "actor_rollout_ref.actor.kl_loss_type": "algorithm.kl_kind",
     "actor_rollout_ref.actor.ppo_epochs": "algorithm.epochs",
     "actor_rollout_ref.actor.grad_clip": "learner.clip_grad",
-    "actor_rollout_ref.actor.ulysses_sequence_parallel_size": ABSENT,
+    "actor_rollout_ref.actor.ulysses_sequence_parallel_size": "learner.sequence_parallel",
     "actor_rollout_ref.actor.checkpoint.async_save": SILENT,
     "actor_rollout_ref.actor.router_replay.mode": SILENT,
     "actor_rollout_ref.ref.fsdp_config.param_offload": "learner.offload_reference",

@@ -40,6 +40,7 @@ OUTSIDE: dict[str, tuple[float, ...]] = {
             "rollout.infra_attempts",
             "rollout.grader_workers",
             "learner.ranks",
+            "learner.sequence_parallel",
             "learner.threads",
             "learner.tokens_per_row",
             "learner.logit_chunk",

@@ -18,6 +18,12 @@ def split(ranks: int, workers: int, ways: int = 1) -> Split:
     return Split(ranks=ranks, workers=workers, tensor_parallel=ways, zero_stage=2, offload="none")
 
 
+def test_ranks_that_share_a_row_move_together() -> None:
+    nodes = parse_nodes("1x8xA100-80G")
+    splits = other_splits(nodes, replace(split(4, 4), sequence_parallel=2), 32)
+    assert {candidate.ranks for candidate in splits} == {2, 4, 6} and all(s.sequence_parallel == 2 for s in splits)
+
+
 @pytest.mark.parametrize("text", ["2x8xA100-80G", "1x4xL40S:256G", "1x2cpu-24G", "32x8xH100"])
 def test_what_is_parsed_is_shown_in_the_same_words(text: str) -> None:
     assert parse_nodes(text).describe() == text
