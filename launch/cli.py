@@ -47,6 +47,7 @@ COMMANDS: dict[str, tuple[str, str]] = {  # name: (module, what `rlsys --help` s
         "launch.commands.doctor",
         "look at this machine, or at every node of a cluster, for what would stop a run",
     ),
+    "check": ("launch.commands.check", "say in a screen whether a model can be trained here"),
     "play": ("launch.commands.play", "play an episode: you write the model's messages"),
     "new": ("launch.commands.new", "create a folder of your own to start from"),
     "view": ("launch.commands.view", "show the report of runs in a browser, also while they are in progress"),

@@ -31,8 +31,11 @@ class TaskConfig:
     """Arguments that the chat template is given with every conversation of this environment, such as
     `{enable_thinking: false}`. One that it never reads, or that rlsys gives it itself, is refused."""
     data: Optional[str] = None
-    """Training tasks: a file (JSON lines, a JSON array, parquet), a folder, or owner/name on the hub. null: tasks are
-    made up."""
+    """Training tasks: a file (JSON lines, a JSON array, parquet, CSV with a header), a folder (one that `datasets`
+    saved, too), or owner/name on the hub. null: tasks are made up."""
+    columns: dict[str, str] = field(default_factory=dict, metadata=LATER)
+    """Columns of `data` and `eval_data` that have another name there: `{question: instruction, answer: output}` reads
+    the column `instruction` as the question."""
     data_split: Optional[str] = None
     """Split of `data`, such as train, for a folder or a data set on the hub."""
     data_tasks: Optional[int] = None

@@ -1,12 +1,13 @@
-"""Records of files: JSON lines, JSON arrays, parquet and tab-separated text, each with the place it stands at.
+"""Records of files: JSON lines, JSON arrays, parquet, Arrow, CSV, tab-separated text, each with its place.
 
-All but parquet may be packed by gzip (`train.jsonl.gz`). A bad record names itself. Files are read record by record, so
+Those of text may be packed by gzip (`train.jsonl.gz`). A bad record names itself. Files are read record by record, so
 that the first hundred of a large one cost little.
 """
 
 from __future__ import annotations
 
 import codecs
+import csv
 import datetime
 import gzip
 import io
@@ -15,7 +16,7 @@ import os
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from decimal import Decimal
 from typing import Any, BinaryIO, cast
 
@@ -29,6 +30,7 @@ from rlsys.types import Task
 PACKED = ".gz"
 BROKEN_PACK = (EOFError, zlib.error, gzip.BadGzipFile)  # the last is an OSError without a reason: caught before those
 EXACT = 2**53  # from here on a float stands for several whole numbers
+LONGEST_CELL = 1 << 27  # characters of a CSV file's cell
 TSV_FIELDS = ("belief", "argument", "stance", "graph")  # ExplaGraphs, the only such file known, comes without a header
 
 
@@ -139,15 +141,34 @@ class Located:
         return Task(task_id=self.task_id, question=question, answers=tuple(answers), record=record)
 
 
-def read_records(source: str, *, split: str | None = None) -> Iterator[Located]:
-    """The records of a file, of the files of a folder, or of a data set on the hub. Raises BadInput."""
+def read_records(
+    source: str, *, split: str | None = None, columns: Mapping[str, str] | None = None
+) -> Iterator[Located]:
+    """The records of a file, of the files of a folder, or of a data set on the hub. Raises BadInput.
+
+    columns: by our name, that of the column in the file, which is renamed."""
     for path in _paths(source, split):
         empty = True
         for record in open_records(path):
             empty = False
-            yield record
+            yield replace(record, fields=_rename(record, columns)) if columns else record
         if empty:
             raise BadInput("no records", where=path)
+
+
+def _rename(record: Located, columns: Mapping[str, str]) -> dict[str, Any]:
+    fields = record.fields
+    for ours, theirs in columns.items():
+        if theirs not in fields:
+            there = ", ".join(sorted(key[:40] for key in fields)[:20])
+            reason = f"no such column. Columns found: {there}"
+            raise BadInput(reason, where=record.where, key=f"env.columns.{ours}", found=theirs)
+        if ours in fields and ours not in columns.values():
+            reason = f"the file has a column {ours!r} of its own"
+            expected = f"another name for that too, such as env.columns.own_{ours}={ours}"
+            raise BadInput(reason, where=record.where, key=f"env.columns.{ours}", found=theirs, expected=expected)
+    names = {theirs: ours for ours, theirs in columns.items()}
+    return {names.get(key, key): value for key, value in fields.items()}
 
 
 def open_records(path: str) -> Iterator[Located]:
@@ -155,10 +176,12 @@ def open_records(path: str) -> Iterator[Located]:
     suffix = os.path.splitext(path.lower().removesuffix(PACKED))[1]
     if suffix == ".parquet":
         unit, rows = "row", _parquet(path)
+    elif suffix == ".arrow":
+        unit, rows = "row", _arrow(path)
     elif suffix == ".tsv":
         unit, rows = "line", _tsv(path)
     elif suffix == ".csv":
-        raise BadInput("CSV is not read", where=path, expected="JSON lines, a JSON array or parquet")
+        unit, rows = "row", _csv(path)
     elif suffix == ".json" and _is_array(path):
         unit, rows = "record", _array(path)
     else:
@@ -207,6 +230,49 @@ def _parquet(path: str) -> Iterator[tuple[int, Mapping[str, Any]]]:
     except (OSError, ValueError, pyarrow.ArrowException) as error:  # ValueError: a time of nanoseconds
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise BadInput(f"cannot be read as parquet ({reason})", where=path) from error
+
+
+def _arrow(path: str) -> Iterator[tuple[int, Mapping[str, Any]]]:
+    """As `datasets` saves a set to a folder."""
+    import pyarrow
+
+    number = 0
+    try:
+        with pyarrow.memory_map(path) as file, pyarrow.ipc.open_stream(file) as batches:
+            kinds = {field.name: field.type for field in batches.schema}
+            for batch in batches:
+                for row in batch.to_pylist():
+                    number += 1
+                    yield number, {name: _plain(value, kinds[name]) for name, value in row.items()}
+    except (OSError, ValueError, pyarrow.ArrowException) as error:
+        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+        raise BadInput(f"cannot be read as a stream of Arrow ({reason})", where=path) from error
+
+
+def _csv(path: str) -> Iterator[tuple[int, Mapping[str, Any]]]:
+    """With a header. What separates cells is the sign that the header has most of. An empty cell is a missing value."""
+    csv.field_size_limit(LONGEST_CELL)
+    number = 0
+    try:
+        with open_data(path) as packed, io.TextIOWrapper(packed, encoding="utf-8-sig", newline="") as file:
+            first = file.readline()
+            file.seek(0)
+            rows = csv.reader(file, delimiter=max(",;\t", key=first.count), strict=True)
+            header = [name.strip() for name in next(rows, [])]
+            if "" in header or len(set(header)) < len(header):
+                raise BadInput(f"its first line names columns {header}"[:200], where=path, expected="one name for each")
+            for cells in rows:
+                if not cells:
+                    continue
+                number += 1
+                if len(cells) != len(header):
+                    expected = f"{len(header)}, as its header names"
+                    raise BadInput(f"{len(cells)} cells", where=f"{path} row {number}", expected=expected)
+                yield number, {name: cell or None for name, cell in zip(header, cells, strict=True)}
+    except csv.Error as error:
+        raise BadInput(f"not CSV ({error}) after row {number}", where=path) from error
+    except UnicodeDecodeError as error:
+        raise BadInput(f"not UTF-8 (byte 0x{error.object[error.start]:02x})", where=path) from error
 
 
 def _plain(value: Any, kind: Any) -> Any:

@@ -39,7 +39,7 @@ class Format:
 
 
 def recognise(record: Located) -> Format:
-    """The first format of the table whose fields the record has. Raises BadInput naming those found and those known."""
+    """The first format of the table whose fields the record has. Raises BadInput naming its fields."""
     fields = record.lower
     for names, description in FOREIGN.items():
         if fields.keys() >= set(names):
@@ -48,8 +48,8 @@ def recognise(record: Located) -> Format:
         if fields.keys() >= set(form.fields) and form.mark in str(fields.get("answer")):
             return form
     field_names = ", ".join(sorted(key[:40] for key in record.fields)[:20]) or "none"
-    formats = "; ".join(f"{name} ({', '.join(sorted(entry.fields))})" for name, entry in FORMATS.items())
-    raise BadInput(f"in no known format. Fields found: {field_names}. Known: {formats}", where=record.where)
+    columns = "question and answer, or env.columns={question: .., answer: ..} that says which they are"
+    raise BadInput(f"in no known format. Fields found: {field_names}", where=record.where, expected=columns)
 
 
 def read_own(record: Located) -> Task:
@@ -279,13 +279,20 @@ FORMATS: dict[str, Format] = {
 }
 
 
-def read_source(source: str, *, split: str | None = None, format: str = "auto", limit: int | None = None) -> list[Task]:
+def read_source(
+    source: str,
+    *,
+    split: str | None = None,
+    columns: Mapping[str, str] | None = None,
+    format: str = "auto",
+    limit: int | None = None,
+) -> list[Task]:
     """The tasks of a file, of a folder or of a data set on the hub; the first `limit` of them.
 
-    `source` is a path (JSON lines, a JSON array, parquet, tab-separated), or `owner/name` or `owner/name:config` on the
-    hub; `split` chooses among the files of a folder or a data set. `auto` recognises the format by the fields of
-    each record. Raises BadInput for what cannot be read, with file and line, is in no known format, or in one of two
-    that have the same fields.
+    `source` is a path (JSON lines, a JSON array, parquet, CSV, a folder), or `owner/name` or `owner/name:config` on the
+    hub; `split` chooses among the files of a folder or a data set, `columns` renames (`files.read_records`). `auto`
+    recognises the format by the fields of each record. Raises BadInput for what cannot be read, with file and line, is
+    in no known format, or in one of two that have the same fields.
     """
     if format != "auto" and format not in FORMATS:
         raise BadInput(
@@ -294,7 +301,7 @@ def read_source(source: str, *, split: str | None = None, format: str = "auto", 
             expected=f"auto or one of {', '.join(FORMATS)}{nearest(format, FORMATS, otherwise='')}",
         )
     require(limit is None or limit >= 1, "limit", limit, "at least 1, or none")
-    records = map(_of_text, islice(read_records(source, split=split), limit))
+    records = map(_of_text, islice(read_records(source, split=split, columns=columns), limit))
     if format != "auto":
         return [FORMATS[format].read(record) for record in records]
     tasks: list[Task] = []

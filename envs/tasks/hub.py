@@ -11,7 +11,8 @@ from rlsys.errors import BadInput
 _HUB_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,95}/[A-Za-z0-9][A-Za-z0-9._-]{0,95}(?::[A-Za-z0-9._/-]{1,95})?")
 SHARD = re.compile(r"-?[0-9]{4,6}(?:-of-[0-9]{4,6})?(?=\.)")  # of `train-00000-of-00002.parquet`, `0000.parquet`
 OF = re.compile(r"-of-([0-9]{4,6})\.")
-SUFFIXES = (".parquet", ".jsonl", ".json", ".tsv", ".jsonl.gz", ".json.gz")
+SUFFIXES = (".parquet", ".arrow", ".jsonl", ".json", ".csv", ".tsv", ".jsonl.gz", ".json.gz", ".csv.gz")
+ABOUT = {"dataset_info.json", "dataset_infos.json", "dataset_dict.json", "state.json"}  # of a set that `datasets` saved
 PROBE_S = 10.0
 CONVERTED = "refs/convert/parquet"  # the hub's own parquet copy of a data set that is stored in another way
 
@@ -72,8 +73,9 @@ def in_folder(folder: str, source: str, *, config: str | None, split: str | None
 
 
 def _data_files(names: Sequence[str]) -> list[str]:
-    """Without hidden ones, which editors, notebooks and downloads leave behind."""
+    """Without hidden ones, which editors, notebooks and downloads leave behind, and those about a set."""
     visible = (name for name in names if not any(part.startswith(".") for part in name.split("/")))
+    visible = (name for name in visible if name.rpartition("/")[2] not in ABOUT)
     return sorted(name for name in visible if name.lower().endswith(SUFFIXES))
 
 

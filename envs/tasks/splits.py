@@ -93,7 +93,8 @@ def split_tasks(
     check = check or (lambda task: _refuse_turns(task, config))
 
     def read_checked(source: str, *, split: str | None) -> list[Task]:
-        tasks = list(read(source, split=split))
+        renamed = {"columns": config.columns} if config.columns else {}
+        tasks = list(read(source, split=split, **renamed))
         for task in tasks:
             check(task)
             if asked is not None:

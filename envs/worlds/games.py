@@ -86,8 +86,8 @@ class GamesWorld(World):
         key = "env.held_out_tasks" if held_out else "env.train_tasks"
         raise BadInput(key=key, found=count, expected=f"at most {len(tasks)}: {config.game} has no more different ones")
 
-    def _read(self, source: str, *, split: str | None) -> Iterable[Task]:
-        for record in read_records(source, split=split):
+    def _read(self, source: str, **how: Any) -> Iterable[Task]:
+        for record in read_records(source, **how):
             seed = record.fields.get("seed")
             if isinstance(seed, bool) or not isinstance(seed, int) or seed < 0:
                 raise BadInput(where=record.where, key='"seed"', found=seed, expected="a whole number, 0 or more")

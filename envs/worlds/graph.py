@@ -7,7 +7,7 @@ One message solves a problem: `<think>...</think><response>steps</response><answ
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import ClassVar, Literal, Optional
+from typing import Any, ClassVar, Literal, Optional
 
 from envs.base import Demonstration, World
 from envs.episode import OneMessage
@@ -83,8 +83,8 @@ class GraphWorld(World):
             config, make=self._generate_tasks, read=self._read, same=lambda task: of_task(task).digest, what="graph"
         )
 
-    def _read(self, source: str, *, split: str | None) -> list[Task]:
-        problems = read_problems(source, split=split)
+    def _read(self, source: str, **how: Any) -> list[Task]:
+        problems = read_problems(source, **how)
         return [to_task(problem, self._config.encoding, task_id) for task_id, problem in problems]
 
     def _generate_tasks(self, count: int, held_out: bool) -> list[Task]:

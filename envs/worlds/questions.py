@@ -13,7 +13,7 @@ from __future__ import annotations
 import random
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import Literal, Optional
+from typing import Any, Literal, Optional
 
 from envs.base import Demonstration, World
 from envs.episode import OneMessage
@@ -83,8 +83,8 @@ class QuestionsWorld(World):
     def _generate_tasks(self, count: int, held_out: bool) -> Iterable[Task]:
         return map(sums.to_task, sums.generate(count, self._config.seed, self._config.sums, held_out=held_out))
 
-    def _read(self, source: str, *, split: str | None) -> list[Task]:
-        tasks = read_source(source, split=split)
+    def _read(self, source: str, **how: Any) -> list[Task]:
+        tasks = read_source(source, **how)
         style = self._config.style
         for task in tasks:
             refuse_context(task, self._file.slots if self._file is not None else ())

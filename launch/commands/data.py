@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import asyncio
 import signal
 import sys
 from pathlib import Path
@@ -23,10 +24,13 @@ from launch.data.recipes import RECIPES, recipe_of
 from launch.data.records import PublicSet, Recipe
 from launch.data.sets import SETS
 from launch.driver.observe.progress import Bar
-from rlsys.errors import BadInput
+from launch.tools.score.look import look, recipe_for
+from rlsys.errors import BadInput, require
 
 HELP = "prepare public data sets as task files and corpora"
 EXAMPLES = """examples:
+  rlsys data look mine.csv env.columns.question=instruction env.columns.answer=output     what your rows become
+  rlsys data look mine.jsonl model.path=Qwen/Qwen3-0.6B env.system='Be brief.'             in the chat template
   rlsys data list                                         sets, licences, recipes, what is prepared
   rlsys data prepare research                             from the hub into data/research
   rlsys data prepare graph_rl --from downloads            from files as their publishers name them
@@ -66,6 +70,12 @@ def add(parser: argparse.ArgumentParser) -> None:
 
 def _add_passes(actions: Any) -> None:
     """What is done to a user's own files."""
+    text = "show the first rows of a file as the policy sees them, and what became of each column"
+    looked = actions.add_parser("look", help=text, description=text, epilog=EXAMPLES)
+    looked.add_argument("source", metavar="FILE", help="a file, a folder, or owner/name on the hub")
+    looked.add_argument("overrides", metavar="key=value", nargs="*", help="keys of a recipe: env.*, model.path")
+    looked.add_argument("--rows", type=int, default=5, metavar="N", help="default: %(default)s")
+    looked.add_argument("--split", choices=("train", "held_out", "all"), default="train", help="default: %(default)s")
     text = "extract short answers from solutions with a language model; questions without one are dropped"
     short = actions.add_parser("extract", help=text, description=text, epilog=EXAMPLES)
     short.add_argument("--input", metavar="F", required=True, help="questions with solutions, in any known format")
@@ -87,7 +97,14 @@ def _add_passes(actions: Any) -> None:
 
 def run(options: argparse.Namespace) -> int:
     ways = {"prepare": _prepare, "extract": _extract, "solved": _write_solved, "search": _search, "list": _list}
-    return ways[options.action](options)
+    return (ways | {"look": _look})[options.action](options)
+
+
+def _look(options: argparse.Namespace) -> int:
+    require(options.rows >= 1, "--rows", options.rows, "at least 1")
+    recipe = recipe_for(options.source, options.overrides)
+    asyncio.run(look(recipe, options.source, options.rows, options.split))
+    return 0
 
 
 def _extract(options: argparse.Namespace) -> int:

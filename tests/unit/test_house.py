@@ -15,12 +15,12 @@ FUNCTION_LINES, FILE_LINES = 60, 400
 # its commit says what the lines are worth; one that removes lines lowers it.
 BUDGET = {
     "rlsys": 8_970,
-    "envs": 26_960,
+    "envs": 27_040,
     "actors": 5_990,
     "learners": 5_760,
-    "launch": 38_400,
+    "launch": 38_700,
     "benchmarks": 8_840,
-    "tests": 84_940,
+    "tests": 85_150,
 }
 
 

@@ -148,14 +148,14 @@ def _problem(*, initial: str, goal: str, plan: str | None = None, where: str) ->
     return Problem(initial=start, goal=goal_facts, plan=written.actions)
 
 
-def read_tasks(source: str, *, split: str | None = None) -> list[Task]:
+def read_tasks(source: str, **how: Any) -> list[Task]:
     """The Blocksworld tasks of a source; PlanBench records of other domains are left out.
 
-    Raises BadInput: `plans.jsonl line 7: "goal": 'the red block flies' is no fact, ...`.
+    how: as of `read_records`. Raises BadInput: `plans.jsonl line 7: "goal": 'the red block flies' is no fact, ...`.
     """
     tasks = [
         read_task(record.fields, record.where, record.task_id)
-        for record in read_records(source, split=split)
+        for record in read_records(source, **how)
         if record.fields.get("domain", DOMAINS[0]) in DOMAINS
     ]
     if not tasks:

@@ -33,13 +33,13 @@ def of_task(task: Task) -> Problem:
     return from_record(task.record, f"task {task.task_id}")
 
 
-def read_problems(source: str, *, split: str | None = None) -> list[tuple[str, Problem]]:
+def read_problems(source: str, **how: Any) -> list[tuple[str, Problem]]:
     """Task ids with their problems, whose stored answers, where there are any, are the oracle's.
 
-    Raises BadInput: `graphs.jsonl line 7: "source" is 9, ...`.
+    how: as of `read_records`. Raises BadInput: `graphs.jsonl line 7: "source" is 9, ...`.
     """
     problems: list[tuple[str, Problem]] = []
-    for record in read_records(source, split=split):
+    for record in read_records(source, **how):
         problem, stored = read_record(record.fields, record.where)
         try:
             answer = truth(problem)

@@ -94,9 +94,10 @@ def answers_of(entry: Entry) -> tuple[str, ...]:
     return (answer,) if isinstance(answer, str) and answer.strip() else ()
 
 
-def read_tasks(source: str, *, split: str | None) -> Iterable[Task]:
-    """Entries of a file or data set in the library's form. Raises BadInput with the place of a bad one."""
-    return map(_read, read_records(source, split=split))
+def read_tasks(source: str, **how: Any) -> Iterable[Task]:
+    """Entries of a file or data set in the library's form. how: as of `read_records`. Raises BadInput with the place of
+    a bad one."""
+    return map(_read, read_records(source, **how))
 
 
 def _read(record: Located) -> Task:

@@ -176,10 +176,17 @@ def test_a_dry_run_of_own_data_says_how_to_do_without_demonstrations(
     assert code == 0 and "epochs of 2; 2 others are held out for evaluation)" in out
 
 
-def test_csv_is_refused_by_its_name(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (tmp_path / "qa.csv").write_text("question,answer\n2 + 2?,4\n")
-    code, _, err = rlsys(capsys, "train", "quickstart", f"env.data={tmp_path / 'qa.csv'}", "--dry-run")
-    assert code == 2 and "CSV is not read, expected JSON lines, a JSON array or parquet" in err
+def test_columns_of_a_csv_file_are_renamed_by_a_key(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "qa.csv"
+    path.write_text("instruction,output\n" + "".join(f"2 + {n}?,{2 + n}\n" for n in range(4)))
+    command = ["train", "quickstart", f"env.data={path}", "stages.sft=null", "--dry-run"]
+    code, _, err = rlsys(capsys, *command)
+    assert code == 2 and "in no known format. Fields found: instruction, output" in err and "env.columns" in err
+    columns = ["env.columns.question=instruction", "env.columns.answer=output"]
+    code, out, err = rlsys(capsys, *command, *columns)
+    assert code == 0 and "epochs of 2; 2 others are held out for evaluation)" in out
+    code, _, err = rlsys(capsys, *command, *columns, "env.columns.answer=answers")
+    assert code == 2 and "env.columns.answer='answers': no such column. Columns found: instruction, output" in err
 
 
 def test_a_relative_run_directory_is_refused_inside_a_ray_job(

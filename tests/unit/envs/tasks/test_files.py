@@ -1,10 +1,12 @@
 """envs.tasks.files: a bad line names itself."""
 
 from pathlib import Path
+from typing import Any
 
+import pyarrow
 import pytest
 
-from envs.tasks.files import read_jsonl, text_field
+from envs.tasks.files import read_jsonl, read_records, text_field
 from rlsys.errors import BadInput
 from tests.refused import refused
 
@@ -60,3 +62,72 @@ def test_text_field_says_what_is_wrong(record: dict[str, object], message: str) 
     with pytest.raises(BadInput) as caught:
         text_field(record, "question", "f line 7")
     assert str(caught.value) == message
+
+
+def rows_of(source: Path, **how: Any) -> list[dict[str, Any]]:
+    return [dict(record.fields) for record in read_records(str(source), **how)]
+
+
+def test_cells_of_csv_are_texts_and_empty_ones_are_missing(tmp_path: Path) -> None:
+    path = tmp_path / "a.csv"
+    path.write_bytes(b'\xef\xbb\xbfquestion,answer,level\r\n"one, two\nthree",4,\r\n"say ""5""",5,easy\r\n\r\n')
+    assert rows_of(path) == [
+        {"question": "one, two\nthree", "answer": "4", "level": None},
+        {"question": 'say "5"', "answer": "5", "level": "easy"},
+    ]
+    path.write_text("question;answer\n1,5 + 1?;2,5\n")
+    assert rows_of(path) == [{"question": "1,5 + 1?", "answer": "2,5"}]
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("question,answer\n1?,2\n1?\n", "row 2: 1 cells, expected 2, as its header names"),
+        ("question,,answer\n", "its first line names columns"),
+        ("a,a\n1,2\n", "its first line names columns"),
+        ('question,answer\n"1?,2\n', "not CSV (unexpected end of data) after row 0"),
+        ("", "no records"),
+        ("question,answer\n", "no records"),
+    ],
+)
+def test_a_bad_csv_file_is_one_clear_sentence(tmp_path: Path, content: str, message: str) -> None:
+    path = tmp_path / "a.csv"
+    path.write_text(content)
+    with refused(where="a.csv", says=message):
+        rows_of(path)
+
+
+def test_a_set_that_datasets_saved_is_read(tmp_path: Path) -> None:
+    """A folder for each split, shards of Arrow in it, and files about them."""
+    for split, first in (("train", 0), ("test", 100)):
+        folder = tmp_path / split
+        folder.mkdir()
+        for shard in range(2):
+            table = pyarrow.table({"question": [f"{first + shard}?"], "answer": [first + shard]})
+            with pyarrow.ipc.new_stream(folder / f"data-0000{shard}-of-00002.arrow", table.schema) as stream:
+                stream.write_table(table)
+        for name in ("dataset_info.json", "state.json"):
+            (folder / name).write_text("{}")
+    (tmp_path / "dataset_dict.json").write_text("{}")
+    assert rows_of(tmp_path) == [{"question": "0?", "answer": 0}, {"question": "1?", "answer": 1}]
+    assert rows_of(tmp_path, split="test") == [{"question": "100?", "answer": 100}, {"question": "101?", "answer": 101}]
+    (tmp_path / "broken.arrow").write_bytes(b"no Arrow")
+    with refused(where="broken.arrow", says="cannot be read as a stream of Arrow"):
+        rows_of(tmp_path / "broken.arrow")
+
+
+def test_columns_are_renamed_and_none_is_lost(tmp_path: Path) -> None:
+    path = write(tmp_path, b'{"instruction": "1?", "output": "2", "level": 3}')
+    assert rows_of(Path(path), columns={"question": "instruction", "answer": "output"}) == [
+        {"question": "1?", "answer": "2", "level": 3}
+    ]
+    swapped = write(tmp_path, b'{"question": "2", "answer": "1?"}')
+    assert rows_of(Path(swapped), columns={"question": "answer", "answer": "question"}) == [
+        {"question": "1?", "answer": "2"}
+    ]
+    both = write(tmp_path, b'{"question": "old", "instruction": "1?"}')
+    with refused(key="env.columns.question", says="env.columns.own_question=question"):
+        rows_of(Path(both), columns={"question": "instruction"})
+    assert rows_of(Path(both), columns={"question": "instruction", "own_question": "question"}) == [
+        {"own_question": "old", "question": "1?"}
+    ]
