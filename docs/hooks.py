@@ -1,4 +1,7 @@
-"""Hooks of the site (mkdocs.yml): the README is its home, pages from outside of docs/ are brought in, links follow."""
+"""Hooks of the site (mkdocs.yml): the README is its home, pages from outside of docs/ are brought in, links follow.
+
+Beside each page lies its Markdown, and llms.txt at the top lists them, for programs that read.
+"""
 
 import os
 import re
@@ -15,12 +18,14 @@ BROUGHT = {
     ROOT / "deploy" / "README.md": "project/deploy.md",
     **{
         ROOT / name: f"project/{name}"
-        for name in ("CONTRIBUTING.md", "SECURITY.md", "CHANGELOG.md", "LICENSE", "CITATION.cff")
+        for name in ("AGENTS.md", "CONTRIBUTING.md", "SECURITY.md", "CHANGELOG.md", "LICENSE", "CITATION.cff")
     },
     **{page: f"recipes/{page.parent.name}.md" for page in (ROOT / "configs").glob("*/README.md")},
     **{file: f"recipes/{file.parent.name}-{file.name}" for file in (ROOT / "configs").glob("*/*.png")},
 }
 LINK = re.compile(r"(\]\()(?!https?:|#)([^)#\s]+)")
+MARKDOWN: dict[str, str] = {}  # of each page, by its place, as it was built
+ROW = re.compile(r"^\| \[[^]]*\]\(([^)]+\.md)\) \| (.*) \|$")  # of the tables of docs/README.md
 CODE = re.compile(r"(?ms)^ *```.*?^ *```|`[^`\n]*`")
 
 
@@ -39,4 +44,26 @@ def on_page_markdown(markdown: str, page: Any, files: Files, **_: Any) -> str:
         return link[0] if place is None else link[1] + os.path.relpath(place, Path(page.file.src_uri).parent)
 
     code = [*CODE.findall(markdown), ""]
-    return "".join(LINK.sub(follow, text) + block for text, block in zip(CODE.split(markdown), code, strict=True))
+    followed = "".join(LINK.sub(follow, text) + block for text, block in zip(CODE.split(markdown), code, strict=True))
+    MARKDOWN[page.file.src_uri] = followed
+    return followed
+
+
+def on_post_build(config: Any) -> None:
+    site = Path(config["site_dir"])
+    for name, text in MARKDOWN.items():
+        (site / name).parent.mkdir(parents=True, exist_ok=True)
+        (site / name).write_text(text)
+    (site / "llms.txt").write_text(list_pages(config["site_name"], config["site_description"], MARKDOWN["pages.md"]))
+
+
+def list_pages(name: str, description: str, index: str) -> str:
+    """llms.txt (llmstxt.org): the pages of the index with a line on each, under its headings."""
+    lines = [f"# {name}", "", f"> {description}"]
+    for line in index.splitlines():
+        row = ROW.match(line)
+        if row is not None:
+            lines.append(f"- [{row[1].removesuffix('.md')}]({row[1]}): {row[2]}")
+        elif line.startswith("## "):
+            lines += ["", line, ""]
+    return "\n".join(lines) + "\n"

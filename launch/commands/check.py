@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 
 HELP = "say in a screen whether a model can be trained here"
 EXAMPLES = """examples:
@@ -20,6 +21,9 @@ def add(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
+    os.environ.setdefault(
+        "DS_ACCELERATOR", "cpu"
+    )  # else DeepSpeed says on every machine without a GPU that it has none
     from launch.tools.doctor.model import examine_model  # torch behind it
 
     for name, text in examine_model(options.model, weights=not options.no_weights):

@@ -60,6 +60,8 @@ A_READERS = (
     "maze/maze.yaml",
     "brief/brief.yaml",
     "example.yaml",
+    "mine.yaml",
+    "RUN/config.yaml",
     "my_rewards.Brief",
     "raft.Raft",
     "RECIPE",

@@ -52,6 +52,10 @@ def test_the_site_builds_without_a_warning_and_asks_no_other_host(tmp_path: Path
     assert len(pages) > 40 and tmp_path / "recipes" / "swirl.html" in pages
     assert {str(page): requests for page, text in pages.items() if (requests := asked(text))} == {}
     assert [page for page, text in pages.items() if 'class="mermaid"' in text] == []  # drawn by a script from elsewhere
+    listed = re.findall(r"^- \[[^]]+\]\(([^)]+)\): \S", (tmp_path / "llms.txt").read_text(), re.MULTILINE)
+    assert len(listed) > 60 and [page for page in listed if not (tmp_path / page).is_file()] == []
+    sources = {page: (page.with_suffix(".md"), page.with_name("README.md")) for page in pages if page.stem != "404"}
+    assert [page for page, places in sources.items() if not any(place.is_file() for place in places)] == []
     assert [sheet for sheet in tmp_path.rglob("*.css") if IMPORTED.search(sheet.read_text())] == []
 
 
