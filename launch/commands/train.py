@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import math
+import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -80,6 +81,8 @@ def add(parser: argparse.ArgumentParser) -> None:
     )
     dry = "print the resolved config, its arithmetic and what is missing, and start nothing; 2 if data are missing"
     parser.add_argument("--dry-run", action="store_true", help=dry)
+    shown = "with --dry-run: the resolved config at a terminal too, where its lines are left out otherwise"
+    parser.add_argument("-v", "--verbose", action="store_true", help=shown)
 
 
 def run(options: argparse.Namespace) -> int:
@@ -93,7 +96,7 @@ def go(options: argparse.Namespace, progress: Progress) -> int:
         refuse_foreign(Path(options.run_dir))  # before anything that its config.yaml names is imported
     config = compose(options.config, with_more_steps(options.overrides, options.run_dir))
     if options.dry_run:
-        return dry_run(config, progress, options.run_dir)
+        return dry_run(config, progress, options.run_dir, whole=options.verbose or not sys.stdout.isatty())
     progress.doing("reading the data, and looking at the machine")
     check(config, progress.say)
     timed = time_recipe(config)
@@ -191,16 +194,18 @@ def say_finished(config: RunConfig, directory: RunDir, state: DriverState, progr
     return 0
 
 
-def dry_run(config: RunConfig, progress: Progress, run_dir: str | None) -> int:
+def dry_run(config: RunConfig, progress: Progress, run_dir: str | None, *, whole: bool) -> int:
     """What is known is shown, also where something is missing. A missing file of tasks is raised at the end, since some
-    numbers are not known without it; an index, which a start needs too, is listed."""
+    numbers are not known without it; an index, which a start needs too, is listed. whole: the resolved config before
+    it, hundreds of lines, which a person would scroll back over."""
     device, place = expected_device(config.recipe.cluster), Path(run_dir or f"runs/{config.recipe.name}")
     runs_here = not runs_elsewhere(config.recipe.cluster, device)
     follows, problem = arithmetic(config)
     room = room_for(config, smallest_device(config.recipe.cluster))
     progress.close()
-    print(to_yaml(resolve_run(config, device)))
-    print("# what follows from it")
+    if whole:
+        print(to_yaml(resolve_run(config, device)))
+    print("# what follows from it" if whole else f"# {config.recipe.name} (-v: the resolved config before this)")
     timed = time_recipe(config)
     time = [f"{'time (GPU)':<25} {line}" for line in (time_lines(timed) if timed is not None else [])]
     limits = [f"{'deadlines':<25} {line}" for line in (lines_of(config, timed) if problem is None else [])]
@@ -216,6 +221,8 @@ def dry_run(config: RunConfig, progress: Progress, run_dir: str | None) -> int:
         check_disk(room, place)
     if problem is not None:
         raise problem
+    where = "it can start" if runs_here else "nothing in it is refused; whether its machines are there a start says"
+    print(f"#   {'verdict':<25} {where}")
     return 0
 
 

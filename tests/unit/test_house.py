@@ -20,7 +20,7 @@ BUDGET = {
     "learners": 5_760,
     "launch": 38_700,
     "benchmarks": 8_840,
-    "tests": 85_150,
+    "tests": 85_170,
 }
 
 

@@ -176,6 +176,20 @@ def test_a_dry_run_of_own_data_says_how_to_do_without_demonstrations(
     assert code == 0 and "epochs of 2; 2 others are held out for evaluation)" in out
 
 
+def test_a_person_reads_a_dry_run_on_one_screen(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """At a terminal the resolved config is left out: a program that reads it still gets it, and -v too."""
+    shown: dict[bool, str] = {}
+    for terminal in (False, True):
+        monkeypatch.setattr(sys.stdout, "isatty", lambda terminal=terminal: terminal)
+        code, shown[terminal], _ = rlsys(capsys, "train", "quickstart", "--dry-run")
+        assert code == 0 and shown[terminal].splitlines()[-1].split() == ["#", "verdict", "it", "can", "start"]
+    assert "tokens_per_row:" in shown[False] and "tokens_per_row:" not in shown[True]
+    assert len(shown[True].splitlines()) < 50
+    assert "tokens_per_row:" in rlsys(capsys, "train", "quickstart", "--dry-run", "-v")[1]
+
+
 def test_columns_of_a_csv_file_are_renamed_by_a_key(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "qa.csv"
     path.write_text("instruction,output\n" + "".join(f"2 + {n}?,{2 + n}\n" for n in range(4)))
