@@ -3,7 +3,7 @@
 The loop, pool, buffer, journal and Ray of `asynchrony.py`, and real agents: processes over the openai SDK, which ask
 the endpoint of their worker. An engine is scripted: a message takes as long as its tokens, on one of `seats`. Between
 two messages an agent sleeps, a lognormal time with a median of 2 s that ends at 30 s, and holds no seat meanwhile; a
-worker has 256 sessions. In the arm `awake` the same agents do not sleep. Busy is the share of the seats' time in which
+worker has `--sessions`. In the arm `awake` the same agents do not sleep. Busy is the share of the seats' time in which
 a message is written, in the middle of the stage.
 """
 
@@ -154,10 +154,13 @@ def main() -> None:
     cli = parser(__doc__)
     cli.add_argument("--smallest", action="store_true", help="few and short steps: nothing to publish")
     cli.add_argument("--lags", type=int, nargs="+", default=[1, 4], metavar="N", help="default: %(default)s")
+    sessions = "rollout.in_flight: episodes of a worker, those that wait for a sibling too (default: %(default)s)"
+    cli.add_argument("--sessions", type=int, default=SCRIPT.in_flight, metavar="N", help=sessions)
     options = cli.parse_args()
+    script = replace(SMALLEST if options.smallest else SCRIPT, in_flight=options.sessions)
     with Report(options) as report, tempfile.TemporaryDirectory() as folder:
         prepare(Path(folder))
-        tell(report, SMALLEST if options.smallest else SCRIPT, options.lags, Path(folder))
+        tell(report, script, options.lags, Path(folder))
 
 
 if __name__ == "__main__":
