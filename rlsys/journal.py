@@ -108,6 +108,7 @@ HEAD = re.compile(  # of a row that a prompt begins or ends with, as it is writt
     rb'\{"event": "(?:dispatch|outcome)", "time": [\d.]+, "stage": "([ -!#-\[\]-~]+)", "sequence": (\d{1,18}), '
     rb'(?:"attempt": |"outcome": "(\w+)", "step": (\d{1,18}), )'
 )
+MOST_PENDING = 1 << 16  # bytes of rows that wait for the next commit
 REPEATED = {"stage", "task", "level", "outcome"}  # texts that many rows have
 FIELDS = {  # of each kind: name, default and type of its fields
     kind: [(field.name, field.default, int if field.type == "int" else str) for field in fields(kind)]
@@ -136,14 +137,16 @@ class Journal:
         if torn:  # a crash mid-write: it was never committed
             os.truncate(path, size)
         self.lineage = 1 + lineage
-        self._file = path.open("a")
-        self._lock = threading.Lock()  # a checkpoint is sealed by the thread that writes it
+        self._file = path.open("ab", buffering=0)
+        self._pending = bytearray()  # rows that are not in the file yet: what a full disk refuses is written later
+        self._lock = threading.RLock()  # a checkpoint is sealed by the thread that writes it
         self._begin(self.mark if keep is None else keep, torn)
 
     def go_back(self, keep: int) -> None:
         """Begin another lineage within this process: what was written since that mark is void. Nothing is read."""
-        self.lineage += 1
-        self._begin(keep)
+        with self._lock:
+            self.lineage += 1
+            self._begin(keep)
 
     def _begin(self, keep: int, torn_bytes: int = 0) -> None:
         self._write(Begin(keep=keep, torn_bytes=torn_bytes, seals=1))
@@ -155,8 +158,10 @@ class Journal:
             line, self.chain = append_chain_digest(
                 json.dumps(head | encode(replace(row, lineage=self.lineage))), self.chain
             )
-            self._file.write(line + "\n")
+            self._pending += line.encode() + b"\n"
             self.mark += 1
+            if len(self._pending) > MOST_PENDING:
+                self._flush()
 
     def end(self) -> tuple[int, str]:
         """(mark, chain) of the same moment: what a checkpoint notes."""
@@ -190,8 +195,10 @@ class Journal:
         self._flush()
 
     def _flush(self) -> None:
-        with self._lock, naming(self.path):  # two threads that flush at once change the order of the rows
-            self._file.flush()
+        with self._lock, naming(self.path):  # two threads that flush at once would change the order of the rows
+            while self._pending:
+                written = self._file.write(self._pending)
+                del self._pending[:written]
 
     def commit(self) -> None:
         """On disk, whatever happens next."""
@@ -200,8 +207,9 @@ class Journal:
             os.fsync(self._file.fileno())
 
     def close(self) -> None:
-        self.commit()
-        self._file.close()
+        with self._lock:
+            self.commit()
+            self._file.close()
 
 
 def _look(path: Path) -> tuple[int, int, str, int]:

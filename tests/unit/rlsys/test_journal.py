@@ -1,6 +1,7 @@
 """The journal proves that each prompt was trained once, in the lineage of the weights that survive."""
 
 import random
+import resource
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -57,6 +58,23 @@ def test_rows_of_several_threads_stand_in_the_order_of_their_chain(tmp_path: Pat
     chain = list(links(journal.path.read_bytes().splitlines(keepends=True)))
     assert len(chain) == journal.mark == 601 and all(link.fits for link in chain)
     assert all(chain[mark - 1].chain == digest for mark, digest in ends)
+
+
+def test_what_a_full_disk_refused_is_written_when_there_is_room(tmp_path: Path) -> None:
+    """Half of a row was written: the rest of it follows, and the chain holds."""
+    journal = Journal(tmp_path / "journal.jsonl")
+    journal.dispatch("rl", ticket(0))
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (journal.path.stat().st_size + 40, hard))
+    try:
+        with pytest.raises(OSError, match="File too large"):
+            journal.commit()
+        journal.dispatch("rl", ticket(1))
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    journal.close()
+    chain = list(links(journal.path.read_bytes().splitlines(keepends=True)))
+    assert len(chain) == journal.mark == 3 and all(link.fits for link in chain)
 
 
 def test_rows_after_the_checkpoint_are_void_in_the_next_lineage(tmp_path: Path) -> None:
