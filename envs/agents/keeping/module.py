@@ -4,9 +4,12 @@ import asyncio
 import gc
 import importlib
 import inspect
+import logging
 import os
 import sys
 from contextlib import suppress
+from pathlib import Path
+from types import FunctionType
 from typing import Any
 
 MODEL = {"OPENAI_DEFAULT_MODEL": "policy"}  # else the Agents SDK asks for what its default model alone takes
@@ -38,15 +41,25 @@ def import_function(path: str) -> tuple[Any, list[Any]]:
 
 def warm_up(kind: Any) -> None:
     """Ask once, without a network: with its first request, a client of this kind imports half of the SDK and builds
-    its types."""
+    its types. Nothing is asked where the user's module has put a tracer around it, whose thread no fork would have."""
     http = sys.modules[type(kind().base_url).__module__.partition(".")[0]]  # httpx, or what the SDK uses in its place
     transport = http.MockTransport(lambda request: http.Response(200, json=ANSWER))
     web = http.AsyncClient if kind.__name__ == "AsyncOpenAI" else http.Client
-    asked = kind(http_client=web(transport=transport)).chat.completions.create(
-        model="policy", messages=[{"role": "user", "content": ""}]
-    )
-    if inspect.isawaitable(asked):
-        asyncio.run(settle(asked))
+    completions = kind(http_client=web(transport=transport)).chat.completions
+    create = type(completions).create
+    if not isinstance(create, FunctionType) or "openai" not in Path(create.__code__.co_filename).parts:
+        return
+    level = logging.root.manager.disable
+    logging.disable()  # the SDK's HTTP library tells of each request
+    try:
+        asked = completions.create(model="policy", messages=[{"role": "user", "content": ""}])
+        if inspect.isawaitable(asked):
+            loop = asyncio.new_event_loop()  # `asyncio.run` would leave none to the agents, or none of the module's own
+            loop.run_until_complete(settle(asked))
+            loop.run_until_complete(loop.shutdown_default_executor())
+            loop.close()
+    finally:
+        logging.disable(level)
     "127.0.0.1".encode("idna")  # as a lookup of the policy's address does: imported then
 
 

@@ -1,5 +1,6 @@
 """The keeper has done what the SDK does once, so that no agent does it again."""
 
+import asyncio
 import subprocess
 import sys
 
@@ -43,6 +44,27 @@ def test_the_sdk_takes_a_request_before_the_first_episode(
     monkeypatch.setenv("OPENAI_BASE_URL", "http://127.0.0.1:9/v1")
     monkeypatch.setenv("OPENAI_API_KEY", "none")
     warm_up(kind)  # where the SDK has changed, this raises what the keeper passes over
+
+
+def test_what_was_asked_before_leaves_no_trace(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The thread's event loop stays, nothing is logged, and a tracer around the SDK sees no request of ours."""
+    monkeypatch.setenv("OPENAI_BASE_URL", "http://127.0.0.1:9/v1")
+    monkeypatch.setenv("OPENAI_API_KEY", "none")
+    loop, requests = asyncio.new_event_loop(), []
+    caplog.set_level("DEBUG")
+    asyncio.set_event_loop(loop)
+    try:
+        warm_up(AsyncOpenAI)
+        assert asyncio.get_event_loop() is loop and not caplog.records
+        traced = type(OpenAI().chat.completions)
+        monkeypatch.setattr(traced, "create", lambda *_, **__: requests.append("a request"))
+        warm_up(OpenAI)
+        assert requests == []
+    finally:
+        asyncio.set_event_loop(None)
+        loop.close()
 
 
 def test_the_first_request_of_an_agent_imports_nothing() -> None:
