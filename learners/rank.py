@@ -29,7 +29,7 @@ from learners.leaving import RowGate
 from learners.meeting import RankSpec, measure_gbps
 from learners.rounding import round_again
 from learners.rows import pack_ids
-from learners.sequence_parallel import make_sequence_group
+from learners.sequence_parallel import SequenceGroup, make_sequence_group
 from learners.served_reference import ServedReference
 from learners.snapshot import Snapshot, as_data, saving_into
 from learners.stage import Loading, Stage, load_models
@@ -64,6 +64,7 @@ class LearnerRank:
         self.spec = spec
         self._stage: Stage | None = None
         self._adapter: Adapter | None = None  # that the stage trains
+        self._group: SequenceGroup | None = None  # the ranks that share each row
         self._threads = torch.get_num_threads()  # as the environment says
         os.environ.update(
             RANK=str(spec.rank),
@@ -113,8 +114,10 @@ class LearnerRank:
         self._destroy_models()
         torch.set_num_threads(learner.threads or self._threads)
         torch.manual_seed(self.spec.seed)
-        group = make_sequence_group(learner.sequence_parallel, timedelta(seconds=self.spec.collective_timeout_s))
-        loading = Loading(learner=learner, spec=self.spec, torch_device=self.torch_device, group=group)
+        if self._group is None:  # one for all stages: on a GPU it has buffers of its own
+            timeout = timedelta(seconds=self.spec.collective_timeout_s)
+            self._group = make_sequence_group(learner.sequence_parallel, timeout)
+        loading = Loading(learner=learner, spec=self.spec, torch_device=self.torch_device, group=self._group)
         loaded = load_models(model_path, loading, algorithm.needs, reference_path or model_path, start, served)
         self._stage = Stage(
             models=loaded,
@@ -125,7 +128,7 @@ class LearnerRank:
             torch_device=self.torch_device,
             dtype=self.spec.dtype,
             world_size=self.spec.world_size,
-            group=group,
+            group=self._group,
         )
         self._adapter = start.adapter if start is not None else None
         self.step = 0
@@ -157,12 +160,13 @@ class LearnerRank:
     def logprobs(self, token_ids: Sequence[Sequence[int]]) -> list[list[float]]:
         """Log-probabilities of each list's tokens but the first, under the current weights at temperature 1.
 
-        The lists of this rank. Where another has more rows, passes whose result nobody reads make up for it, so that
-        all ranks do the same collectives (docs/laws.md, law 7).
+        The lists of this rank, which shares them with no other. Where another has more rows, passes whose result nobody
+        reads make up for it, so that all ranks do the same collectives (docs/laws.md, law 7).
         """
         learner, engine = self.stage.learner, self.stage.models.policy_engine
         values: list[list[float]] = []
-        rows = consecutive([list(ids) for ids in token_ids if ids], len, require_resolved(learner.tokens_per_row))
+        size = require_resolved(learner.tokens_per_row) // learner.sequence_parallel
+        rows = consecutive([list(ids) for ids in token_ids if ids], len, max(1, size))
         (most,) = self.stage.max_over_ranks([float(len(rows))])
         for _ in range(int(most) - len(rows)):
             pass_of_nothing(self.stage)

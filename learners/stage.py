@@ -160,7 +160,10 @@ class Stage:
     group: SequenceGroup | None = None  # the ranks that share each row of this one
 
     def sum_over_ranks(self, numbers: list[float]) -> list[float]:
-        """Each number summed over all ranks. A collective: every rank calls, with as many numbers."""
+        """Each number summed over all ranks, of those that share rows once. A collective: every rank calls, with as
+        many numbers."""
+        if self.group is not None and self.group.place:
+            numbers = [0.0] * len(numbers)
         return self.all_reduce(numbers, torch.distributed.ReduceOp.SUM)
 
     def max_over_ranks(self, numbers: list[float]) -> list[float]:

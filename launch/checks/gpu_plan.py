@@ -200,12 +200,13 @@ def _remedies(plan: RankPlan, shortest_row: int, heads: int) -> Iterator[tuple[s
         yield f"learner.zero_stage={stage}", replace(plan, zero_stage=stage)
     if plan.row_tokens > shortest_row:
         yield f"learner.tokens_per_row={shortest_row}", replace(plan, row_tokens=shortest_row)
+    row = f"learner.tokens_per_row={plan.row_tokens}"  # which by itself grows with the ranks that share it
     ways = [
         2**power * plan.sequence_parallel for power in range(1, 7) if heads % (2**power * plan.sequence_parallel) == 0
     ]
     for way in ways:
         if plan.ranks % way == 0:
-            yield f"learner.sequence_parallel={way}", replace(plan, sequence_parallel=way)
+            yield f"learner.sequence_parallel={way} {row}", replace(plan, sequence_parallel=way)
     ranks = 2 * plan.ranks
     while plan.zero_stage > 1 and ranks <= MOST_RANKS:
         yield f"learner.ranks={ranks}", replace(plan, ranks=ranks)
@@ -214,7 +215,7 @@ def _remedies(plan: RankPlan, shortest_row: int, heads: int) -> Iterator[tuple[s
         yield "learner.offload=optimizer", replace(plan, offload="optimizer")
     for way in ways:
         if way > plan.ranks:
-            keys = f"learner.ranks={way} learner.sequence_parallel={way}"
+            keys = f"learner.ranks={way} learner.sequence_parallel={way} {row}"
             yield keys, replace(plan, ranks=way, sequence_parallel=way)
 
 

@@ -115,9 +115,9 @@ def load_model_config(path: str, key: str = "model.path") -> Config | None:
     return KNOWN.get(path) or hub.fetch_config(path)
 
 
-def check_partition(recipe: RecipeConfig, path: str | None) -> None:
-    """Raises BadInput unless each of `engine.tensor_parallel` processes, and each of the `learner.sequence_parallel`
-    ranks that share a row, gets whole attention heads.
+def check_partition(recipe: RecipeConfig, path: str | None, *, learner: bool = False) -> None:
+    """Raises BadInput unless each of `engine.tensor_parallel` processes, and with a learner each of the
+    `learner.sequence_parallel` ranks that share a row, gets whole attention heads.
 
     path: a folder, a hub name, or None for the recipe's scratch model. A hub name that nothing describes, and an
     architecture that names its sizes otherwise, are left to the engine.
@@ -125,9 +125,9 @@ def check_partition(recipe: RecipeConfig, path: str | None) -> None:
     ways = recipe.engine.tensor_parallel
     if ways > 1:
         check_division(_sizes_of(recipe, path), ways, PARTITIONS)
-    sharing = recipe.learner.sequence_parallel
+    sharing = recipe.learner.sequence_parallel if learner else 1
     heads = next((size for name in SIZE_KEYS[0] if (size := _sizes_of(recipe, path).get(name))), None)
-    if isinstance(heads, int):
+    if sharing > 1 and isinstance(heads, int):
         divides = heads % sharing == 0
         require(divides, "learner.sequence_parallel", sharing, f"a divisor of the model's {heads} attention heads")
 

@@ -344,7 +344,7 @@ def check(recipe: RecipeConfig, *, learner: bool) -> None:
     check_model(recipe.model.path, learner=learner)
     read_template(recipe.model)
     if learner:  # else a checkpoint is played, which `launch.driver.run.engines.find_checkpoint` looks at
-        models.check_partition(recipe, recipe.model.path)
+        models.check_partition(recipe, recipe.model.path, learner=learner)
         models.check_window(recipe, recipe.model.path, learner=True)
     check_port(recipe.cluster.dashboard_port)
     if is_local(recipe.cluster):

@@ -114,6 +114,8 @@ class LearnerConfig:
         require(plain, "learner.rope_theta_scale", self.rope_theta_scale, "1 with another model as learner.reference")
         another = self.teacher is not None or not self.serve_reference
         require(another, "learner.serve_reference", True, "false without another model as learner.reference")
+        alone = self.sequence_parallel == 1 or not self.serve_reference
+        require(alone, "learner.serve_reference", True, "false where ranks share rows (learner.sequence_parallel)")
         require_bounds(self, "learner.", "at least 1", "ranks", "logit_chunk", "reference_gpus", "sequence_parallel")
         divides = self.ranks % self.sequence_parallel == 0
         require(

@@ -338,7 +338,7 @@ class HealthMonitor:
         ranks, workers = f"learner.ranks={learner.ranks}", f"rollout.workers={rollout.workers}"
         if idle - row.learner_idle > levels.LOPSIDED and rollout.workers > 1:
             return f"{shares}: move GPUs to the learner (raise {ranks}, lower {workers})"
-        if row.learner_idle - idle > levels.LOPSIDED and learner.ranks > 1:
+        if row.learner_idle - idle > levels.LOPSIDED and learner.ranks > learner.sequence_parallel:
             return f"{shares}: move GPUs to the engines (raise {workers}, lower {ranks})"
         return ""
 

@@ -137,7 +137,7 @@ def arithmetic(config: RunConfig) -> tuple[list[str], BadInput | None]:
     """The numbers that follow from others, and how. Why those of a stage are not known: its data may be missing."""
     preflight.check_model(config.recipe.model.path, learner=True, ask=False)
     read_template(config.recipe.model)
-    models.check_partition(config.recipe, config.recipe.model.path)
+    models.check_partition(config.recipe, config.recipe.model.path, learner=True)
     models.check_window(config.recipe, config.recipe.model.path, learner=True)
     count = preflight.parameters(config.recipe)
     folder = Path(config.recipe.model.path or "")

@@ -123,6 +123,7 @@ def test_judges_of_evaluation_sets_are_counted(capsys: pytest.CaptureFixture[str
     ("keys", "advised"),
     [
         (["learner.ranks=4", "cluster.gpu_memory_gb=40"], "learner.sequence_parallel=4"),
+        (["learner.ranks=4", "cluster.gpu_memory_gb=18", "engine.max_model_len=16384"], "learner.sequence_parallel=2"),
         (["learner.ranks=2", "model.path=Qwen/Qwen3-8B", "cluster.gpu_memory_gb=30"],
          "learner.ranks=8 learner.sequence_parallel=8"),
     ],
@@ -133,7 +134,11 @@ def test_sharing_a_row_is_advised_where_nothing_else_helps(keys: list[str], advi
     config = compose("gpu/qwen2.5-7b-8xa100", [*DATA, *more, *keys])
     full = resolve_run(config, DEVICES["cuda"]).stages[0].config
     problem = gpu_plan(full, [("rl", full)], DEVICES["cuda"], None).problem
-    assert problem is not None and problem.endswith(f"try {advised}")
+    assert problem is not None and f"try {advised}" in problem
+    taken = compose("gpu/qwen2.5-7b-8xa100", [*DATA, *more, *keys, *problem.partition("try ")[2].split()])
+    full = resolve_run(taken, DEVICES["cuda"]).stages[0].config
+    assert gpu_plan(full, [("rl", full)], DEVICES["cuda"], None).problem != problem  # a rank fits now
+    assert "a learner rank" not in str(gpu_plan(full, [("rl", full)], DEVICES["cuda"], None).problem)
 
 
 def test_the_context_that_is_advised_fits(capsys: pytest.CaptureFixture[str]) -> None:

@@ -270,12 +270,12 @@ def test_ranks_that_share_a_row_have_whole_heads(tmp_path: Path) -> None:
     for sharing, fits in ((2, True), (3, True), (4, False)):
         shared = replace(recipe, learner=replace(recipe.learner, ranks=12, sequence_parallel=sharing))
         if fits:
-            models.check_partition(shared, str(tmp_path))
+            models.check_partition(shared, str(tmp_path), learner=True)
             continue
         with pytest.raises(
             BadInput, match="learner.sequence_parallel=4: expected a divisor of the model's 6 attention"
         ):
-            models.check_partition(shared, str(tmp_path))
+            models.check_partition(shared, str(tmp_path), learner=True)
 
 
 def divided(folder: Path, heads: int, kv_heads: int, inner: int, ways: int) -> RecipeConfig:
