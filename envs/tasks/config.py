@@ -58,6 +58,10 @@ class TaskConfig:
 
     def __post_init__(self) -> None:
         require(self.tools or self.has_tool, "env.tools", False, f"true: {self.name} has no tool")
+        read = self.data is not None or self.eval_data is not None or not self.columns
+        require(read, "env.columns", self.columns, "none without env.data or env.eval_data")
+        twice = next((name for name in self.columns.values() if [*self.columns.values()].count(name) > 1), None)
+        require(twice is None, "env.columns", self.columns, f"one name for the column {twice!r}")
         require_bounds(self, "env.", "at least 1", "train_tasks")
         require_bounds(self, "env.", "at least 1, or null", "data_tasks", "held_out_tasks")
         require_bounds(self, "env.", "between 0 and 1", "demo_error_rate")

@@ -15,7 +15,7 @@ import math
 import os
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from decimal import Decimal
 from typing import Any, BinaryIO, cast
@@ -30,6 +30,8 @@ from rlsys.types import Task
 PACKED = ".gz"
 BROKEN_PACK = (EOFError, zlib.error, gzip.BadGzipFile)  # the last is an OSError without a reason: caught before those
 EXACT = 2**53  # from here on a float stands for several whole numbers
+ARROW_FILE = b"ARROW1"  # how a file of Arrow's begins; a stream of it does not
+DELIMITERS = ",;\t"  # of CSV
 LONGEST_CELL = 1 << 27  # characters of a CSV file's cell
 TSV_FIELDS = ("belief", "argument", "stance", "graph")  # ExplaGraphs, the only such file known, comes without a header
 
@@ -156,19 +158,23 @@ def read_records(
             raise BadInput("no records", where=path)
 
 
-def _rename(record: Located, columns: Mapping[str, str]) -> dict[str, Any]:
-    fields = record.fields
+def _rename(record: Located, columns: Mapping[str, str]) -> Mapping[str, Any]:
+    """The fields by our names. Those of a file that has all of our names, and none of the others, stay as they are."""
+    fields, names = record.fields, {key.casefold(): key for key in record.fields}
+    found = {ours: names.get(theirs.casefold()) for ours, theirs in columns.items()}
+    if not any(found.values()) and all(ours in fields for ours in columns):
+        return fields
     for ours, theirs in columns.items():
-        if theirs not in fields:
-            there = ", ".join(sorted(key[:40] for key in fields)[:20])
-            reason = f"no such column. Columns found: {there}"
-            raise BadInput(reason, where=record.where, key=f"env.columns.{ours}", found=theirs)
-        if ours in fields and ours not in columns.values():
-            reason = f"the file has a column {ours!r} of its own"
+        key = f"env.columns.{ours}"
+        if found[ours] is None:
+            there = ", ".join(sorted(name[:40] for name in fields)[:20])
+            raise BadInput(f"no such column. Columns found: {there}", where=record.where, key=key, found=theirs)
+        if ours in fields and ours not in found.values():
             expected = f"another name for that too, such as env.columns.own_{ours}={ours}"
-            raise BadInput(reason, where=record.where, key=f"env.columns.{ours}", found=theirs, expected=expected)
-    names = {theirs: ours for ours, theirs in columns.items()}
-    return {names.get(key, key): value for key, value in fields.items()}
+            reason = f"the file has a column {ours!r} of its own"
+            raise BadInput(reason, where=record.where, key=key, found=theirs, expected=expected)
+    renamed = {theirs: ours for ours, theirs in found.items()}
+    return {renamed.get(key, key): value for key, value in fields.items()}
 
 
 def open_records(path: str) -> Iterator[Located]:
@@ -186,7 +192,8 @@ def open_records(path: str) -> Iterator[Located]:
         unit, rows = "record", _array(path)
     else:
         unit, rows = "line", read_jsonl(path)
-    name = os.path.basename(path)
+    # `datasets` calls the shards of all splits alike: their folder tells them apart.
+    name = "/".join(path.split(os.sep)[-2 if suffix == ".arrow" else -1 :])
     with readable(path):
         for number, row in rows:
             fields = {key: None if value != value else value for key, value in row.items()}  # NaN is a missing one
@@ -218,11 +225,7 @@ def _parquet(path: str) -> Iterator[tuple[int, Mapping[str, Any]]]:
     number = 0
     try:
         with pyarrow.parquet.ParquetFile(path) as file:
-            names = file.schema_arrow.names
-            if len(set(names)) < len(names):
-                twice = next(name for name in names if names.count(name) > 1)
-                raise BadInput(f"two columns are called {twice!r}", where=path, expected="one of a name")
-            kinds = {field.name: field.type for field in file.schema_arrow}
+            kinds = _kinds_of(file.schema_arrow, path)
             for batch in file.iter_batches(batch_size=256):
                 for row in batch.to_pylist():
                     number += 1
@@ -233,33 +236,46 @@ def _parquet(path: str) -> Iterator[tuple[int, Mapping[str, Any]]]:
 
 
 def _arrow(path: str) -> Iterator[tuple[int, Mapping[str, Any]]]:
-    """As `datasets` saves a set to a folder."""
+    """As `datasets` saves a set to a folder, or a file of Arrow's own format."""
     import pyarrow
 
     number = 0
     try:
-        with pyarrow.memory_map(path) as file, pyarrow.ipc.open_stream(file) as batches:
-            kinds = {field.name: field.type for field in batches.schema}
-            for batch in batches:
+        with pyarrow.memory_map(path) as file:
+            is_file = file.read(len(ARROW_FILE)) == ARROW_FILE
+            file.seek(0)
+            reader = pyarrow.ipc.open_file(file) if is_file else pyarrow.ipc.open_stream(file)
+            kinds = _kinds_of(reader.schema, path)
+            for batch in map(reader.get_batch, range(reader.num_record_batches)) if is_file else reader:
                 for row in batch.to_pylist():
                     number += 1
                     yield number, {name: _plain(value, kinds[name]) for name, value in row.items()}
     except (OSError, ValueError, pyarrow.ArrowException) as error:
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
-        raise BadInput(f"cannot be read as a stream of Arrow ({reason})", where=path) from error
+        raise BadInput(f"cannot be read as Arrow ({reason})", where=path) from error
+
+
+def _kinds_of(schema: Any, path: str) -> dict[str, Any]:
+    """By column. Raises BadInput where two have one name: only one of them would be read."""
+    names = schema.names
+    if len(set(names)) < len(names):
+        twice = next(name for name in names if names.count(name) > 1)
+        raise BadInput(f"two columns are called {twice!r}", where=path, expected="one of a name")
+    return {field.name: field.type for field in schema}
 
 
 def _csv(path: str) -> Iterator[tuple[int, Mapping[str, Any]]]:
-    """With a header. What separates cells is the sign that the header has most of. An empty cell is a missing value."""
+    """With a header. An empty cell is a missing value; a first column without a name counts the rows, as in pandas."""
     csv.field_size_limit(LONGEST_CELL)
     number = 0
     try:
         with open_data(path) as packed, io.TextIOWrapper(packed, encoding="utf-8-sig", newline="") as file:
-            first = file.readline()
+            delimiter = _find_delimiter(file)
             file.seek(0)
-            rows = csv.reader(file, delimiter=max(",;\t", key=first.count), strict=True)
+            rows = csv.reader(file, delimiter=delimiter, strict=True, skipinitialspace=True)
             header = [name.strip() for name in next(rows, [])]
-            if "" in header or len(set(header)) < len(header):
+            counted = header[:1] == [""]
+            if "" in header[counted:] or len(set(header)) < len(header):
                 raise BadInput(f"its first line names columns {header}"[:200], where=path, expected="one name for each")
             for cells in rows:
                 if not cells:
@@ -268,11 +284,24 @@ def _csv(path: str) -> Iterator[tuple[int, Mapping[str, Any]]]:
                 if len(cells) != len(header):
                     expected = f"{len(header)}, as its header names"
                     raise BadInput(f"{len(cells)} cells", where=f"{path} row {number}", expected=expected)
-                yield number, {name: cell or None for name, cell in zip(header, cells, strict=True)}
+                yield number, {name: cell or None for name, cell in zip(header, cells, strict=True) if name}
     except csv.Error as error:
         raise BadInput(f"not CSV ({error}) after row {number}", where=path) from error
     except UnicodeDecodeError as error:
         raise BadInput(f"not UTF-8 (byte 0x{error.object[error.start]:02x})", where=path) from error
+
+
+def _find_delimiter(file: io.TextIOWrapper) -> str:
+    """What makes most cells of the header, and as many of the row below it."""
+    best = ",", 1
+    for delimiter in DELIMITERS:
+        file.seek(0)
+        with suppress(csv.Error):
+            rows = csv.reader(file, delimiter=delimiter, strict=True, skipinitialspace=True)
+            header, row = next(rows, []), next(rows, [])
+            if len(header) > best[1] and len(row) in (0, len(header)):
+                best = delimiter, len(header)
+    return best[0]
 
 
 def _plain(value: Any, kind: Any) -> Any:

@@ -11,7 +11,9 @@ from rlsys.errors import BadInput
 _HUB_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,95}/[A-Za-z0-9][A-Za-z0-9._-]{0,95}(?::[A-Za-z0-9._/-]{1,95})?")
 SHARD = re.compile(r"-?[0-9]{4,6}(?:-of-[0-9]{4,6})?(?=\.)")  # of `train-00000-of-00002.parquet`, `0000.parquet`
 OF = re.compile(r"-of-([0-9]{4,6})\.")
-SUFFIXES = (".parquet", ".arrow", ".jsonl", ".json", ".csv", ".tsv", ".jsonl.gz", ".json.gz", ".csv.gz")
+SUFFIXES = (".parquet", ".arrow", ".jsonl", ".jsonl.gz", ".json", ".json.gz", ".tsv", ".csv", ".csv.gz")
+ON_THE_HUB = (".parquet", ".jsonl", ".jsonl.gz", ".json", ".json.gz", ".tsv")  # its copy of others has types
+CACHED = re.compile(r"(?:^|/)cache-[^/]*\.arrow$")  # what `datasets` has made of a set, beside it
 ABOUT = {"dataset_info.json", "dataset_infos.json", "dataset_dict.json", "state.json"}  # of a set that `datasets` saved
 PROBE_S = 10.0
 CONVERTED = "refs/convert/parquet"  # the hub's own parquet copy of a data set that is stored in another way
@@ -42,7 +44,7 @@ def download(source: str, split: str | None) -> list[str]:
     try:  # the fault boundary: names and networks fail with a dozen types from three libraries
         probe()
         revision = "main"
-        names = _data_files(HfApi().list_repo_files(name, repo_type="dataset"))
+        names = _data_files(HfApi().list_repo_files(name, repo_type="dataset"), ON_THE_HUB)
         if not names:
             revision = CONVERTED
             names = _data_files(HfApi().list_repo_files(name, repo_type="dataset", revision=revision))
@@ -72,24 +74,28 @@ def in_folder(folder: str, source: str, *, config: str | None, split: str | None
     return [os.path.join(folder, name) for name in choose(_data_files(names), source, config=config, split=split)]
 
 
-def _data_files(names: Sequence[str]) -> list[str]:
-    """Without hidden ones, which editors, notebooks and downloads leave behind, and those about a set."""
+def _data_files(names: Sequence[str], suffixes: tuple[str, ...] = SUFFIXES) -> list[str]:
+    """Without hidden ones, which editors, notebooks and downloads leave behind, and those about a set or made of it."""
     visible = (name for name in names if not any(part.startswith(".") for part in name.split("/")))
-    visible = (name for name in visible if name.rpartition("/")[2] not in ABOUT)
-    return sorted(name for name in visible if name.lower().endswith(SUFFIXES))
+    visible = (name for name in visible if not CACHED.search(name) and name.rpartition("/")[2] not in ABOUT)
+    return sorted(name for name in visible if name.lower().endswith(suffixes))
 
 
 def choose(names: Sequence[str], source: str, *, config: str | None, split: str | None) -> list[str]:
     """The files of one configuration and one split: the shards of one table.
 
     A configuration is a folder, or how a file's name begins. A split is a word of the path; without one it is `train`
-    where there is such a file, else every file. Raises BadInput with what there is when none or several tables match.
+    where there is such a file, else every file. Of a table in several forms it is the first of `SUFFIXES`. Raises
+    BadInput with what there is when none or several tables match.
     """
     matches = [name for name in names if config is None or _has_config(name, config)]
     split_name = split or "train"
     of_split = [name for name in matches if split_name.lower() in re.split(r"[^a-z0-9]+", name.lower())]
     if of_split or split is not None:
         matches = of_split
+    if len({_without_suffix(name) for name in matches}) == 1:
+        form = next(suffix for suffix in SUFFIXES if any(_suffix_of(name) == suffix for name in matches))
+        matches = [name for name in matches if _suffix_of(name) == form]
     tables = sorted({SHARD.sub("", name) for name in matches})
     if len(tables) == 1:
         _refuse_missing(matches, source)
@@ -97,6 +103,14 @@ def choose(names: Sequence[str], source: str, *, config: str | None, split: str 
     criteria = f"config={config!r} and split={split!r}"
     available = ", ".join(sorted({SHARD.sub("", name) for name in names})[:20]) or "nothing to read"
     raise BadInput(f"{len(tables)} tables for {criteria}", where=source, expected=f"one of: {available}")
+
+
+def _suffix_of(name: str) -> str:
+    return max((suffix for suffix in SUFFIXES if name.lower().endswith(suffix)), key=len)
+
+
+def _without_suffix(name: str) -> str:
+    return SHARD.sub("", name).lower().removesuffix(_suffix_of(name))
 
 
 def _refuse_missing(names: Sequence[str], source: str) -> None:

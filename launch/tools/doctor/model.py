@@ -3,6 +3,7 @@ and, where its weights are here and fit into memory, what they prove to a learne
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,11 +15,13 @@ from actors.renderer import ChatRenderer
 from actors.template_args import names_read
 from launch.checks import hub, models, preflight, prompts
 from launch.checks.gpu_memory import total
-from launch.checks.gpu_plan import gpu_plan
+from launch.checks.gpu_plan import GpuPlan, gpu_plan
+from launch.checks.machine import local_gpus
 from launch.config.compose import compose
 from learners.attention import first_usable
 from learners.policy import PolicyModel, load_policy
 from rlsys.config.recipe import RecipeConfig
+from rlsys.errors import BadInput
 from rlsys.system.device import DEVICES, resolve
 from rlsys.types import Message
 from rlsys.untrusted import visible
@@ -33,10 +36,18 @@ Line = tuple[str, str]  # what, and what is said of it
 
 
 def examine_model(path: str, *, weights: bool) -> Iterator[Line]:
-    """Each line as soon as it is known. weights: load them too. Raises BadInput where it cannot be trained."""
+    """Each line as soon as it is known, a verdict last. weights: load them too. Raises BadInput where it cannot be
+    trained, or not on this machine."""
     preflight.check_model(path, learner=True)
-    recipe = compose(RECIPE, [f"model.path={path}", "stages.sft=null"]).stages[-1].config
+    recipe = compose(RECIPE, [f"model.path={json.dumps(path)}", "stages.sft=null"]).stages[-1].config
     yield from _examine_config(path, recipe)
+    yield from _examine_folder(path, recipe, weights=weights)
+    if (problem := _too_large(recipe)) is not None:
+        raise BadInput(problem, key="model.path", found=path, expected="a smaller one, or another machine: rlsys plan")
+    yield "verdict", f"it can be trained here: rlsys train RECIPE model.path={path}"
+
+
+def _examine_folder(path: str, recipe: RecipeConfig, *, weights: bool) -> Iterator[Line]:
     folder = Path(models.whole_path(path)) if Path(models.whole_path(path)).is_dir() else hub.find_cached(path)
     if folder is None:
         yield "chat template", f"not known: {hub.explain_missing(path) or 'a run downloads it'}"
@@ -65,17 +76,33 @@ def _examine_config(path: str, recipe: RecipeConfig) -> Iterator[Line]:
     yield "architecture", f"{kind}, {size}{positions}{tried}"
     if count is None:
         return
-    engine_mb, rank_mb = preflight.memory_of_parts(recipe, count)
-    there_gb = psutil.virtual_memory().total / 1e9
-    yield (
-        "memory, CPU",
-        f"an engine {engine_mb / 953.7:.1f} GB, a rank {rank_mb / 953.7:.1f} GB; here {there_gb:.0f} GB",
-    )
-    on_gpu = resolve(recipe, DEVICES["cuda"])
-    plan = gpu_plan(on_gpu, [("rl", on_gpu)], DEVICES["cuda"], count)
+    engine, rank = (megabytes * 2**20 / 1e9 for megabytes in preflight.memory_of_parts(recipe, count))
+    there = psutil.virtual_memory().total / 1e9
+    yield "memory, CPU", f"an engine {engine:.1f} GB, a rank {rank:.1f} GB; here {there:.0f} GB"
+    plan = _plan_on_gpu(recipe)
+    if not plan.rows:
+        yield "memory, GPU", plan.model
+        return
     parts = {row.name: (total(row.parts) / 1e9, (row.of or 0.0) / 1e9) for row in plan.rows}
     sizes = ", ".join(f"{name} {parts[name][0]:.1f} of {parts[name][1]:.0f} GB" for name in ("rank", "engine"))
     yield "memory, GPU", plan.problem or f"{sizes}, alone on a card (rlsys plan: on yours)"
+
+
+def _plan_on_gpu(recipe: RecipeConfig) -> GpuPlan:
+    on_gpu = resolve(recipe, DEVICES["cuda"])
+    return gpu_plan(on_gpu, [("rl", on_gpu)], DEVICES["cuda"], preflight.parameters(recipe))
+
+
+def _too_large(recipe: RecipeConfig) -> str | None:
+    """Why this machine cannot train it: all weights, one engine and one rank."""
+    count = preflight.parameters(recipe)
+    if local_gpus():
+        return _plan_on_gpu(recipe).problem
+    needed_mb = 0 if count is None else sum(preflight.memory_of_parts(recipe, count))
+    there_mb = psutil.virtual_memory().total / 2**20
+    if needed_mb <= there_mb:
+        return None
+    return f"an engine and a rank need {needed_mb / 1024:.0f} GB of the {there_mb / 1024:.0f} GB here"
 
 
 def _examine_template(renderer: ChatRenderer, folder: str) -> Iterator[Line]:

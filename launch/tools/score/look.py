@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+
+from omegaconf import OmegaConf
 
 from actors.renderer import ChatRenderer
 from envs.base import World
@@ -27,17 +30,20 @@ READ = {"question", "answer", "answers"}  # what a reader makes of fields
 def recipe_for(source: str, overrides: Sequence[str]) -> RecipeConfig:
     """The recipe that `overrides` make of a file: `questions`, or `prompts` where its first row has messages. Raises
     BadInput."""
-    keys = {override.partition("=")[0] for override in overrides}
-    more = [f"env.data={source}"]
-    if "env.name" not in keys:
-        first = next(iter(read_records(source, split=_value(overrides, "env.data_split"))))
-        asks = "question" in first.lower or any(key.startswith("env.columns") for key in keys)
-        more.append(f"env.name={'prompts' if OF_MESSAGES & first.lower.keys() and not asks else 'questions'}")
+    more = [f"env.data={json.dumps(source, ensure_ascii=False)}"]
+    given = OmegaConf.to_container(OmegaConf.from_dotlist([text for text in overrides if text.startswith("env.")]))
+    env = given.get("env") if isinstance(given, dict) else None
+    env = env if isinstance(env, dict) else {}
+    if "name" not in env:
+        columns = env.get("columns")
+        first = _first_of(source, env.get("data_split"), columns if isinstance(columns, dict) else {})
+        asks = "question" in first.lower or not OF_MESSAGES & first.lower.keys()
+        more.append(f"env.name={'questions' if asks else 'prompts'}")
     return last_recipe(BASE, [*more, *overrides])
 
 
-def _value(overrides: Sequence[str], key: str) -> str | None:
-    return next((value for name, _, value in (text.partition("=") for text in overrides) if name == key), None)
+def _first_of(source: str, split: str | None, columns: Mapping[str, str]) -> Located:
+    return next(iter(read_records(source, split=split, columns=columns)))
 
 
 async def look(recipe: RecipeConfig, source: str, rows: int, split: str) -> None:
@@ -46,8 +52,7 @@ async def look(recipe: RecipeConfig, source: str, rows: int, split: str) -> None
     async with open_world(recipe) as (world, _):
         tell(f"{visible(source)}: {count_tasks(world)}")
         columns: Mapping[str, str] = recipe.env.columns
-        first = next(iter(read_records(source, split=recipe.env.data_split, columns=columns)))
-        for line in describe_columns(first, columns):
+        for line in describe_columns(_first_of(source, recipe.env.data_split, columns), columns):
             tell(line)
         tasks = world.tasks(split)[:rows]
         for number, task in enumerate(tasks, start=1):

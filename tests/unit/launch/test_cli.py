@@ -201,6 +201,14 @@ def test_columns_of_a_csv_file_are_renamed_by_a_key(tmp_path: Path, capsys: pyte
     assert code == 0 and "epochs of 2; 2 others are held out for evaluation)" in out
     code, _, err = rlsys(capsys, *command, *columns, "env.columns.answer=answers")
     assert code == 2 and "env.columns.answer='answers': no such column. Columns found: instruction, output" in err
+    for keys, expected in (
+        (["env.data=null", *columns], "none without env.data or env.eval_data"),
+        ([*columns, "env.columns.prompt=output"], "one name for the column 'output'"),
+    ):
+        code, _, err = rlsys(capsys, *command, *keys)
+        assert code == 2 and expected in err
+    code, _, err = rlsys(capsys, "train", "quickstart", "-v")
+    assert code == 2 and "--dry-run with it" in err
 
 
 def test_a_relative_run_directory_is_refused_inside_a_ray_job(

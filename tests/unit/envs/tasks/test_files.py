@@ -75,8 +75,15 @@ def test_cells_of_csv_are_texts_and_empty_ones_are_missing(tmp_path: Path) -> No
         {"question": "one, two\nthree", "answer": "4", "level": None},
         {"question": 'say "5"', "answer": "5", "level": "easy"},
     ]
-    path.write_text("question;answer\n1,5 + 1?;2,5\n")
-    assert rows_of(path) == [{"question": "1,5 + 1?", "answer": "2,5"}]
+    for text, row in (
+        ("question;answer\n1,5 + 1?;2,5\n", {"question": "1,5 + 1?", "answer": "2,5"}),
+        ('"question, as asked";answer\n1 + 1?;2\n', {"question, as asked": "1 + 1?", "answer": "2"}),
+        ('question, answer\n"a, b", "c, d"\n', {"question": "a, b", "answer": "c, d"}),
+        (",question,answer\n0,1 + 1?,2\n", {"question": "1 + 1?", "answer": "2"}),  # as pandas writes it
+        ("question\n1 + 1?\n", {"question": "1 + 1?"}),
+    ):
+        path.write_text(text)
+        assert rows_of(path) == [row]
 
 
 @pytest.mark.parametrize(
@@ -110,10 +117,26 @@ def test_a_set_that_datasets_saved_is_read(tmp_path: Path) -> None:
             (folder / name).write_text("{}")
     (tmp_path / "dataset_dict.json").write_text("{}")
     assert rows_of(tmp_path) == [{"question": "0?", "answer": 0}, {"question": "1?", "answer": 1}]
+    ids = {record.task_id for split in ("train", "test") for record in read_records(str(tmp_path), split=split)}
+    assert len(ids) == 4 and "test/data-00001-of-00002.arrow:1" in ids
+    (tmp_path / "train" / "cache-0123.arrow").write_bytes(b"what a map has made of it")
     assert rows_of(tmp_path, split="test") == [{"question": "100?", "answer": 100}, {"question": "101?", "answer": 101}]
     (tmp_path / "broken.arrow").write_bytes(b"no Arrow")
-    with refused(where="broken.arrow", says="cannot be read as a stream of Arrow"):
+    with refused(where="broken.arrow", says="cannot be read as Arrow"):
         rows_of(tmp_path / "broken.arrow")
+    table = pyarrow.table({"question": ["1?"], "answer": ["2"]})
+    with pyarrow.ipc.new_file(tmp_path / "whole.arrow", table.schema) as file:
+        file.write_table(table)
+    assert rows_of(tmp_path / "whole.arrow") == [{"question": "1?", "answer": "2"}]
+
+
+def test_of_a_table_in_several_forms_one_is_read(tmp_path: Path) -> None:
+    (tmp_path / "train.csv").write_text("question,answer\n1?,2\n")
+    (tmp_path / "train.jsonl").write_text('{"question": "1?", "answer": 2}\n')
+    assert rows_of(tmp_path) == [{"question": "1?", "answer": 2}]
+    (tmp_path / "train_hard.csv").write_text("question,answer\n1?,2\n")
+    with refused(says="3 tables"):
+        rows_of(tmp_path)
 
 
 def test_columns_are_renamed_and_none_is_lost(tmp_path: Path) -> None:
@@ -130,4 +153,10 @@ def test_columns_are_renamed_and_none_is_lost(tmp_path: Path) -> None:
         rows_of(Path(both), columns={"question": "instruction"})
     assert rows_of(Path(both), columns={"question": "instruction", "own_question": "question"}) == [
         {"own_question": "old", "question": "1?"}
+    ]
+    named = write(tmp_path, b'{"Instruction": "1?", "output": "2"}')
+    assert rows_of(Path(named), columns={"question": "instruction", "answer": "output"})[0]["question"] == "1?"
+    ours = write(tmp_path, b'{"question": "1?", "answer": "2"}')  # held-out tasks may have our names already
+    assert rows_of(Path(ours), columns={"question": "instruction", "answer": "output"}) == [
+        {"question": "1?", "answer": "2"}
     ]

@@ -3,7 +3,9 @@
 import json
 import shutil
 from pathlib import Path
+from types import SimpleNamespace
 
+import psutil
 import pytest
 from transformers import GenerationMixin
 
@@ -61,6 +63,15 @@ def test_what_cannot_be_trained_is_one_line(
     config = json.loads((copy / "config.json").read_text())
     (copy / "config.json").write_text(json.dumps(config | {"model_type": "bert", "architectures": ["BertModel"]}))
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    large = Path(shutil.copytree(model, tmp_path / "large"))
+    monkeypatch.setattr(psutil, "virtual_memory", lambda: SimpleNamespace(total=2**30, available=2**30))
+    code, said, err = check(capsys, str(large), "--no-weights")
+    assert code == 2 and "verdict" not in said and "an engine and a rank need" in err and "of the 1 GB here" in err
+    monkeypatch.undo()
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    (large / "config.json").write_text(json.dumps({name: config[name] for name in ("model_type", "architectures")}))
+    code, said, _ = check(capsys, str(large), "--no-weights")
+    assert code == 0 and "of sizes that are not known" in said["memory, GPU"]
     for path, line in (
         (str(copy), "a bert model cannot be trained"),
         ("nobody/never-fetched", "not downloaded before"),

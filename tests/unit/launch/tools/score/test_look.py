@@ -40,6 +40,10 @@ def test_rows_with_messages_are_played_as_prompts_in_the_template_of_a_model(
     code, out, _ = looked(capsys, path, f"model.path={model}", "env.system=Be brief.", "--rows", "1", "--split", "all")
     assert code == 0 and "read, as prompts: prompt, answer" in out and "tokens" in out
     assert "Be brief." in out and " + 1?" in out and "think step by step" not in out.lower()
+    renamed = Path(jsonl(tmp_path / "x: y #1.jsonl", [{"chat": row["prompt"], "key": row["answer"]} for row in rows]))
+    columns = ("env.columns.prompt=chat", "env.columns.answer=key")
+    code, out, _ = looked(capsys, renamed, *columns, "--rows", "1")
+    assert code == 0 and "read, as prompts: prompt (from chat)" in out and "think step" not in out.lower()
     code, _, err = looked(capsys, path, "model.path=nobody/never-fetched")
     assert code == 2 and "model.path='nobody/never-fetched'" in err
 
