@@ -39,7 +39,7 @@ def refuse_other_config(
     if not saved.is_file():
         raise BadInput(
             "missing, so that the checkpoints next to it cannot be continued: restore it (`rlsys train CONFIG "
-            "--dry-run` prints it, where CONFIG and overrides are those that the run began with)",
+            "--dry-run -v` prints it, where CONFIG and overrides are those that the run began with)",
             where=saved,
         )
     before = compose(str(saved), [], saved=True)
