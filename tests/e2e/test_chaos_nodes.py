@@ -47,7 +47,7 @@ from launch.tools.chaos.hand import Hand
 hand = Hand()
 print(hand.disturb("{owner}", parse_fault("kill", "rollout:1@0s")), hand.why_no_cut("10.1.1.1"))
 assert not hand.why_no_cut("10.77.0.2")
-hand.cut("10.77.0.2", 2.0)
+hand.cut("10.77.0.2", 5.0)
 """
 
 
@@ -75,7 +75,8 @@ def test_a_link_comes_back_with_its_routes_after_whoever_cut_it_has_ended(tmp_pa
         assert (result.code, result.output) == (0, "1 none of its links has 10.1.1.1\n")
         assert part.wait(60) != 0
         states = links(cluster, before)
-        assert "10.77" not in states[1] and "10.99" not in states[1] and states[-1] == before
+        # A state is read by two commands, between which a link may go or come back.
+        assert any("10.77" not in state and "10.99" not in state for state in states) and states[-1] == before
 
 
 @pytest.mark.slow
