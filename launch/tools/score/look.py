@@ -6,8 +6,6 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
-from omegaconf import OmegaConf
-
 from actors.renderer import ChatRenderer
 from envs.base import World
 from envs.tasks.files import Located, read_records
@@ -30,6 +28,8 @@ READ = {"question", "answer", "answers"}  # what a reader makes of fields
 def recipe_for(source: str, overrides: Sequence[str]) -> RecipeConfig:
     """The recipe that `overrides` make of a file: `questions`, or `prompts` where its first row has messages. Raises
     BadInput."""
+    from omegaconf import OmegaConf  # `rlsys data --help` goes without
+
     more = [f"env.data={json.dumps(source, ensure_ascii=False)}"]
     given = OmegaConf.to_container(OmegaConf.from_dotlist([text for text in overrides if text.startswith("env.")]))
     env = given.get("env") if isinstance(given, dict) else None
