@@ -120,17 +120,22 @@ def require_packing(model: PreTrainedModel) -> None:
         _refuse(model, f"samples packed in one row see each other (relative gap {leak:.1e}, expected none)")
     if _sums(model, row, stretched=True) == _sums(model, row, stretched=False):
         _refuse(model, "it does not read position_ids, which begin again with each sample of a packed row")
-    apart, noise = _gap(_middle(model, [sample], at=0), plain), 0.0
-    one_bit = RoundingUnits(products=torch.finfo(model.dtype).eps, rest=torch.finfo(model.dtype).eps)
-    for seed in range(NOISES):
-        with round_again(model, one_bit, seed):
-            noise = max(noise, _gap(_middle(model, row), plain))
+    apart, noise = _gap(_middle(model, [sample], at=0), plain), _rounding_of(model, lambda: _middle(model, row), plain)
     _require_finite(model, noise)
     if routed and (leak := _gap(_middle(model, shifted_row), plain)) > ROUNDINGS[model.dtype.itemsize] * noise:
         _refuse(model, f"samples packed in one row see each other (relative gap {leak:.1e}, of rounding {noise:.1e})")
     if apart > ROUNDINGS[model.dtype.itemsize] * noise:
         problem = f"a sample of a packed row is not what it is alone (relative gap {apart:.1e}"
         _refuse(model, f"{problem}, of rounding {noise:.1e})")
+
+
+def _rounding_of(model: PreTrainedModel, compute: Callable[[], torch.Tensor], plain: torch.Tensor) -> float:
+    """How far one bit of noise in the weights carries what is computed from `plain`."""
+    bit, noise = torch.finfo(model.dtype).eps, 0.0
+    for seed in range(NOISES):
+        with round_again(model, RoundingUnits(products=bit, rest=bit), seed):
+            noise = max(noise, _gap(compute(), plain))
+    return noise
 
 
 @torch.no_grad()
@@ -148,12 +153,8 @@ def require_shared_rows(model: PreTrainedModel, group: SequenceGroup) -> None:
         return hidden
 
     own_N = output_positions(whole, after_N - 1)
-    plain, noise = compute(whole, own_N), 0.0
-    gap = _gap(compute(shared, places_N), plain)
-    one_bit = RoundingUnits(products=torch.finfo(model.dtype).eps, rest=torch.finfo(model.dtype).eps)
-    for seed in range(NOISES):
-        with round_again(model, one_bit, seed):
-            noise = max(noise, _gap(compute(whole, own_N), plain))
+    plain = compute(whole, own_N)
+    gap, noise = _gap(compute(shared, places_N), plain), _rounding_of(model, lambda: compute(whole, own_N), plain)
     differs = len(places_N) > 0 and gap > ROUNDINGS[model.dtype.itemsize] * noise
     if group.add_up(torch.tensor([float(differs)], device=model.device)) > 0:
         raise BadInput(

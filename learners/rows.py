@@ -41,17 +41,16 @@ def row_inputs(
     """
     more: dict[str, object] = {"use_cache": False}
     if model.config._attn_implementation in (attention.PACKED_SDPA, attention.PACKED_VARLEN):
-        shared = None
+        shared = find_shared_starts(token_ids, cu_seqlens) if group is None and token_ids.device.type == "cpu" else None
         if group is not None:
             token_ids, position_ids, cu_seqlens = group.pad(token_ids, position_ids, cu_seqlens)
             part = group.part(token_ids.numel())
             token_ids, position_ids = token_ids[part], position_ids[part]
-        elif token_ids.device.type == "cpu":
-            shared = find_shared_starts(token_ids, cu_seqlens)
         if shared is not None:
             token_ids, position_ids = token_ids[shared.kept], position_ids[shared.kept]
         more["packed_layout"] = attention.packed_layout(cu_seqlens, shared, group)
     else:
+        assert group is None, "only packed attention knows the ranks that share a row"
         longest = int(cu_seqlens.diff().max())
         more |= {"cu_seq_lens_q": cu_seqlens, "cu_seq_lens_k": cu_seqlens}
         more |= {"max_length_q": longest, "max_length_k": longest}

@@ -14,7 +14,7 @@ import io
 import math
 import os
 import zlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from decimal import Decimal
@@ -219,40 +219,39 @@ def _paths(source: str, split: str | None) -> Sequence[str]:
 
 
 def _parquet(path: str) -> Iterator[tuple[int, Mapping[str, Any]]]:
-    import pyarrow
     import pyarrow.parquet
 
-    number = 0
-    try:
-        with pyarrow.parquet.ParquetFile(path) as file:
-            kinds = _kinds_of(file.schema_arrow, path)
-            for batch in file.iter_batches(batch_size=256):
-                for row in batch.to_pylist():
-                    number += 1
-                    yield number, {name: _plain(value, kinds[name]) for name, value in row.items()}
-    except (OSError, ValueError, pyarrow.ArrowException) as error:  # ValueError: a time of nanoseconds
-        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
-        raise BadInput(f"cannot be read as parquet ({reason})", where=path) from error
+    with _arrow_errors(path, "parquet"), pyarrow.parquet.ParquetFile(path) as file:
+        yield from _rows_of(file.iter_batches(batch_size=256), _kinds_of(file.schema_arrow, path))
 
 
 def _arrow(path: str) -> Iterator[tuple[int, Mapping[str, Any]]]:
     """As `datasets` saves a set to a folder, or a file of Arrow's own format."""
     import pyarrow
 
-    number = 0
+    with _arrow_errors(path, "Arrow"), pyarrow.memory_map(path) as file:
+        is_file = file.read(len(ARROW_FILE)) == ARROW_FILE
+        file.seek(0)
+        reader = pyarrow.ipc.open_file(file) if is_file else pyarrow.ipc.open_stream(file)
+        batches = map(reader.get_batch, range(reader.num_record_batches)) if is_file else reader
+        yield from _rows_of(batches, _kinds_of(reader.schema, path))
+
+
+@contextmanager
+def _arrow_errors(path: str, form: str) -> Iterator[None]:
+    import pyarrow
+
     try:
-        with pyarrow.memory_map(path) as file:
-            is_file = file.read(len(ARROW_FILE)) == ARROW_FILE
-            file.seek(0)
-            reader = pyarrow.ipc.open_file(file) if is_file else pyarrow.ipc.open_stream(file)
-            kinds = _kinds_of(reader.schema, path)
-            for batch in map(reader.get_batch, range(reader.num_record_batches)) if is_file else reader:
-                for row in batch.to_pylist():
-                    number += 1
-                    yield number, {name: _plain(value, kinds[name]) for name, value in row.items()}
-    except (OSError, ValueError, pyarrow.ArrowException) as error:
+        yield
+    except (OSError, ValueError, pyarrow.ArrowException) as error:  # ValueError: a time of nanoseconds
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
-        raise BadInput(f"cannot be read as Arrow ({reason})", where=path) from error
+        raise BadInput(f"cannot be read as {form} ({reason})", where=path) from error
+
+
+def _rows_of(batches: Iterable[Any], kinds: Mapping[str, Any]) -> Iterator[tuple[int, Mapping[str, Any]]]:
+    rows = (row for batch in batches for row in batch.to_pylist())
+    for number, row in enumerate(rows, start=1):
+        yield number, {name: _plain(value, kinds[name]) for name, value in row.items()}
 
 
 def _kinds_of(schema: Any, path: str) -> dict[str, Any]:

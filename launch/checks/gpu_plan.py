@@ -201,9 +201,7 @@ def _remedies(plan: RankPlan, shortest_row: int, heads: int) -> Iterator[tuple[s
     if plan.row_tokens > shortest_row:
         yield f"learner.tokens_per_row={shortest_row}", replace(plan, row_tokens=shortest_row)
     row = f"learner.tokens_per_row={plan.row_tokens}"  # which by itself grows with the ranks that share it
-    ways = [
-        2**power * plan.sequence_parallel for power in range(1, 7) if heads % (2**power * plan.sequence_parallel) == 0
-    ]
+    ways = [way for power in range(1, 7) if heads % (way := plan.sequence_parallel << power) == 0]
     for way in ways:
         if plan.ranks % way == 0:
             yield f"learner.sequence_parallel={way} {row}", replace(plan, sequence_parallel=way)

@@ -96,8 +96,8 @@ def _add_passes(actions: Any) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    ways = {"prepare": _prepare, "extract": _extract, "solved": _write_solved, "search": _search, "list": _list}
-    ways["look"] = _look
+    passes = {"look": _look, "extract": _extract, "solved": _write_solved, "search": _search}
+    ways = {"prepare": _prepare, "list": _list} | passes
     return ways[options.action](options)
 
 

@@ -14,7 +14,7 @@ from actors.chat import PROBE_OFFER
 from actors.renderer import ChatRenderer
 from actors.template_args import names_read
 from launch.checks import hub, models, preflight, prompts
-from launch.checks.gpu_memory import total
+from launch.checks.gpu_memory import GIGA, total
 from launch.checks.gpu_plan import GpuPlan, gpu_plan
 from launch.checks.machine import local_gpus
 from launch.config.compose import compose
@@ -40,69 +40,74 @@ def examine_model(path: str, *, weights: bool) -> Iterator[Line]:
     trained, or not on this machine."""
     preflight.check_model(path, learner=True)
     recipe = compose(RECIPE, [f"model.path={json.dumps(path)}", "stages.sft=null"]).stages[-1].config
-    yield from _examine_config(path, recipe)
-    yield from _examine_folder(path, recipe, weights=weights)
-    if (problem := _too_large(recipe)) is not None:
+    count = preflight.parameters(recipe)
+    yield from _examine_config(path, recipe, count)
+    yield from _examine_folder(path, count, weights=weights)
+    if count is not None and (problem := _too_large(recipe, count)) is not None:
         raise BadInput(problem, key="model.path", found=path, expected="a smaller one, or another machine: rlsys plan")
     yield "verdict", f"it can be trained here: rlsys train RECIPE model.path={path}"
 
 
-def _examine_folder(path: str, recipe: RecipeConfig, *, weights: bool) -> Iterator[Line]:
-    folder = Path(models.whole_path(path)) if Path(models.whole_path(path)).is_dir() else hub.find_cached(path)
+def _examine_folder(path: str, count: int | None, *, weights: bool) -> Iterator[Line]:
+    """count: parameters, where that is known."""
+    folder = Path(path) if Path(path).is_dir() else hub.find_cached(path)
     if folder is None:
         yield "chat template", f"not known: {hub.explain_missing(path) or 'a run downloads it'}"
         return
     renderer = ChatRenderer(str(folder))
     prompts.check_vocabulary(renderer, str(folder))
     yield from _examine_template(renderer, str(folder))
-    count = preflight.parameters(recipe)
     there = psutil.virtual_memory().available * OF_MEMORY
     if not weights:
         yield "weights", "not loaded (--no-weights)"
     elif count is None or 4 * count > there:
-        size = "of unknown size" if count is None else f"{4 * count / 1e9:.0f} GB in float32"
-        yield "weights", f"{size}, not loaded: {there / 1e9:.0f} GB are free here. A run proves them when it starts"
+        size = "of unknown size" if count is None else f"{4 * count / GIGA:.0f} GB in float32"
+        yield "weights", f"{size}, not loaded: {there / GIGA:.0f} GB are free here. A run proves them when it starts"
     else:
         yield from _examine_weights(folder, renderer)
 
 
-def _examine_config(path: str, recipe: RecipeConfig) -> Iterator[Line]:
+def _examine_config(path: str, recipe: RecipeConfig, count: int | None) -> Iterator[Line]:
     config = models.text_of(models.load_model_config(path) or {})
     kind, window = config.get("model_type", "unknown"), config.get("max_position_embeddings")
-    count = preflight.parameters(recipe)
     size = "size not known" if count is None else f"{count / 1e6:,.0f} M parameters"
     positions = f", {window:,} positions" if isinstance(window, int) else ""
     tried = "" if not models.describe_untried(config) else "; not tried before: its weights prove it"
     yield "architecture", f"{kind}, {size}{positions}{tried}"
     if count is None:
         return
-    engine, rank = (megabytes * 2**20 / 1e9 for megabytes in preflight.memory_of_parts(recipe, count))
-    there = psutil.virtual_memory().total / 1e9
+    engine, rank, there = _memory_here(recipe, count)
     yield "memory, CPU", f"an engine {engine:.1f} GB, a rank {rank:.1f} GB; here {there:.0f} GB"
-    plan = _plan_on_gpu(recipe)
+    plan = _plan_on_gpu(recipe, count)
     if not plan.rows:
         yield "memory, GPU", plan.model
         return
-    parts = {row.name: (total(row.parts) / 1e9, (row.of or 0.0) / 1e9) for row in plan.rows}
+    parts = {row.name: (total(row.parts) / GIGA, (row.of or 0.0) / GIGA) for row in plan.rows}
     sizes = ", ".join(f"{name} {parts[name][0]:.1f} of {parts[name][1]:.0f} GB" for name in ("rank", "engine"))
     yield "memory, GPU", plan.problem or f"{sizes}, alone on a card (rlsys plan: on yours)"
 
 
-def _plan_on_gpu(recipe: RecipeConfig) -> GpuPlan:
+def _memory_here(recipe: RecipeConfig, count: int) -> tuple[float, float, float]:
+    """GB of an engine, of a rank that trains all weights, and of this machine."""
+    engine_mb, rank_mb = preflight.memory_of_parts(recipe, count)
+    return engine_mb * 2**20 / GIGA, rank_mb * 2**20 / GIGA, psutil.virtual_memory().total / GIGA
+
+
+def _plan_on_gpu(recipe: RecipeConfig, count: int) -> GpuPlan:
     on_gpu = resolve(recipe, DEVICES["cuda"])
-    return gpu_plan(on_gpu, [("rl", on_gpu)], DEVICES["cuda"], preflight.parameters(recipe))
+    return gpu_plan(on_gpu, [("rl", on_gpu)], DEVICES["cuda"], count)
 
 
-def _too_large(recipe: RecipeConfig) -> str | None:
-    """Why this machine cannot train it: all weights, one engine and one rank."""
-    count = preflight.parameters(recipe)
+def _too_large(recipe: RecipeConfig, count: int) -> str | None:
+    """Why this machine cannot train it."""
     if local_gpus():
-        return _plan_on_gpu(recipe).problem
-    needed_mb = 0 if count is None else sum(preflight.memory_of_parts(recipe, count))
-    there_mb = psutil.virtual_memory().total / 2**20
-    if needed_mb <= there_mb:
-        return None
-    return f"an engine and a rank need {needed_mb / 1024:.0f} GB of the {there_mb / 1024:.0f} GB here"
+        return _plan_on_gpu(recipe, count).problem
+    engine, rank, there = _memory_here(recipe, count)
+    return (
+        None
+        if engine + rank <= there
+        else f"an engine and a rank need {engine + rank:.0f} GB of the {there:.0f} GB here"
+    )
 
 
 def _examine_template(renderer: ChatRenderer, folder: str) -> Iterator[Line]:

@@ -32,7 +32,7 @@ class Split:
     update_s: float  # of a step, on all ranks
     engines_s: float  # of a step, on all engines
     rest_s: float  # of a step that neither works
-    sharing: int = 1  # ranks that share a row
+    sequence_parallel: int = 1  # ranks that share a row: they are moved together
 
     @property
     def gpus(self) -> int:
@@ -57,7 +57,7 @@ def split_of(stage: Stage) -> Split | None:
         update_s=update,
         engines_s=busy * step,
         rest_s=max(0.0, step * (1 - waits) - update),
-        sharing=sharing if type(sharing) is int else 1,
+        sequence_parallel=sharing if type(sharing) is int else 1,
     )
 
 
@@ -67,7 +67,7 @@ def list_divisions(now: Split) -> list[tuple[int, int, float]]:
     divisions = []
     for workers in range(1, (now.gpus - 1) // now.parallel + 1):
         ranks = now.gpus - workers * now.parallel
-        if ranks % now.sharing:
+        if ranks % now.sequence_parallel:
             continue
         learner, engines = now.update_s * now.ranks / ranks, now.engines_s * now.workers / workers
         divisions.append((max(learner + now.rest_s, engines), abs(workers - now.workers), workers, ranks))

@@ -38,7 +38,7 @@ def test_without_a_tail_work_is_divided_evenly() -> None:
     now = Split(workers=2, parallel=1, ranks=6, update_s=4.0, engines_s=9.0, rest_s=0.0)
     assert list_divisions(now)[0] == (3, 5, pytest.approx(6.0))
     assert len(list_divisions(now)) == 7 and all(workers + ranks == 8 for workers, ranks, _ in list_divisions(now))
-    sharing = list_divisions(replace(now, sharing=3))  # ranks that share a row move together
+    sharing = list_divisions(replace(now, sequence_parallel=3))  # ranks that share a row move together
     assert [(workers, ranks) for workers, ranks, _ in sharing] == [(5, 3), (2, 6)]
 
 
