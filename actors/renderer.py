@@ -128,7 +128,8 @@ class ChatRenderer:
         if offer is not None:
             self.chat.check_offer(offer)
         if messages and all(message.inline for message in messages):
-            return self.text.beginning() + self.text_ids("".join(message.content for message in messages))
+            text = "".join(message.content for message in messages)
+            return self.text.beginning() + self.text.open_ids(text, first=True)
         self.chat.require_shown(messages, offer)
         return self.text.encode_shown(*self._render_marked(messages, offer))
 
@@ -153,7 +154,7 @@ class ChatRenderer:
             feedback = tuple(replace(reply, content=self.text.cut(reply.content, max_tokens)) for reply in feedback)
         feedback = _shown(feedback, offer)
         if all(reply.inline for reply in feedback):
-            ids = self.text.inner_ids("".join(reply.content for reply in feedback))
+            ids = self.text.open_ids("".join(reply.content for reply in feedback))
             sampled = completion.token_ids[:-1] if completion.stop is TurnStop.EOS else completion.token_ids
             return Continuation(context_ids=_join(context, sampled, ids), replies=feedback, num_reply_tokens=len(ids))
         delta = self._delta(feedback, offer)
@@ -230,7 +231,7 @@ class ChatRenderer:
                 continue
             new_turn = not inline
             if inline:
-                add(self.text.inner_ids("".join(message.content for message in part)), False)
+                add(self.text.open_ids("".join(message.content for message in part)), False)
             else:
                 delta = self._delta(_shown(tuple(part), offer), offer).tolist()
                 if open_turn:

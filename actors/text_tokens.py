@@ -48,6 +48,17 @@ class TextTokens:
         """`text_ids` of what stands behind other text."""
         return self.text_ids(text) if any(mark in text for mark in self.marks) else self.encode_inside(text, before)
 
+    def open_ids(self, text: str, *, first: bool = False) -> tuple[int, ...]:
+        """Of a text that the model continues; `first`: that nothing stands before. White space at its end has the
+        tokens that it has in front of more text, as a pretrained model knows it: GPT-2's and SmolLM2's tokenizers
+        give a blank line another one where nothing follows, after which SmolLM2 forgets what examples have shown it."""
+        encode = self.text_ids if first else self.inner_ids
+        if text[-1:].isspace():
+            ids, more = encode(f"{text}<"), self.encode_inside("<")
+            if ids[-len(more) :] == more:
+                return ids[: -len(more)]
+        return encode(text)
+
     def encode_inside(self, text: str, before: str = "") -> tuple[int, ...]:
         """`encode` of what stands behind other text, such as `before`: many sentencepiece tokenizers put a space in
         front of whatever they are given (Llama 2's, Mistral's, TinyLlama's), and there none stands there."""

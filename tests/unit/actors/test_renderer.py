@@ -115,6 +115,21 @@ def test_replies_are_kept_up_to_a_number_of_bytes(renderer: ChatRenderer, monkey
     assert 10 <= len(small.deltas) <= 8_000 / 500
 
 
+def test_a_blank_line_before_the_model_goes_on_has_the_tokens_of_one_within_a_text(tmp_path: Path) -> None:
+    """Examples in a prompt end their results so; a token of another kind is one after which they show nothing."""
+    renderer = ChatRenderer(str(tokenizer_in(tmp_path, ["Ann has 48 pens.\n\n"] * 20, ())))
+    seen, said = "<information>48</information>\n\n", "<answer> 48"
+    whole = renderer.encode(seen + said)
+    sampled = completion(renderer, "Q")
+    reply = Message(role="tool", content=seen, inline=True)
+    context = extended(renderer, sampled, reply).context_ids
+    assert (*context, *renderer.encode(said)) == (*renderer.prompt_ids([QUESTION]), *sampled.token_ids, *whole)
+    assert renderer.encode(seen) != whole[: len(renderer.encode(seen))]  # or nothing would be tested
+    asked = (Message(role="user", content=seen, inline=True), Message(role="assistant", content=said))
+    ids, mask = renderer.demonstration(asked, 1, (), truncated=True)
+    assert ids[-len(whole) :] == whole and sum(mask) == len(renderer.encode(said))
+
+
 def test_an_inline_reply_goes_on_inside_the_turn(renderer: ChatRenderer) -> None:
     sampled = completion(renderer, "<math_exp>48 / 2</math_exp>")
     inline = Message(role="tool", content=" 48 / 2 -> 24.0", inline=True)
