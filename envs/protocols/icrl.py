@@ -26,7 +26,7 @@ from collections.abc import Sequence
 
 from envs.protocols.record import ANSWER_CLOSE, ANSWER_OPEN, Asked, Inline, Protocol, parse_first
 from envs.services.retriever.corpus import Document
-from envs.tasks.prompts import with_examples
+from envs.tasks.prompts import show_examples
 from rlsys.types import Message
 
 SEARCH_OPEN, SEARCH_CLOSE = "<search>", "</search>"
@@ -50,10 +50,8 @@ BARE_INSTRUCTION = (
 
 
 def _prompt(inputs: Asked) -> tuple[Message, ...]:
-    """One user message: the instruction, the examples if any, the question; blank lines between."""
     question = inputs.question if inputs.question.endswith("?") else f"{inputs.question}?"
-    content = with_examples(inputs.instruction, inputs.examples, question, alone=f"Problem: {question}")
-    return (Message(role="user", content=content, inline=inputs.raw),)
+    return show_examples(inputs.instruction, inputs.examples, question, label="Problem: ", raw=inputs.raw)
 
 
 def _show(documents: Sequence[Document]) -> str:

@@ -17,7 +17,7 @@ that the model wrote: `\\n<interpreter>\\n{output}</interpreter>\\n\\n`. There i
 from __future__ import annotations
 
 from envs.protocols.record import Asked, Call, Inline, Parsed, Protocol, parse_answer
-from envs.tasks.prompts import with_examples
+from envs.tasks.prompts import show_examples
 from rlsys.types import Message
 
 CODE_OPEN, CODE_CLOSE = "<code>", "</code>"
@@ -46,9 +46,8 @@ def _extract_code(text: str) -> str:
 
 
 def _prompt(inputs: Asked) -> tuple[Message, ...]:
-    """One user message, for some chat templates have no system role; examples stand in it as ICRL's do."""
-    content = with_examples(inputs.instruction, inputs.examples, inputs.question, alone=inputs.question)
-    return (Message(role="user", content=content, inline=inputs.raw),)
+    """No system message: some chat templates have no such role."""
+    return show_examples(inputs.instruction, inputs.examples, inputs.question, raw=inputs.raw)
 
 
 RETOOL = Protocol(

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from typing import Any, Optional
+from typing import Any, Literal, Optional
 
 from rlsys.errors import BadInput, nearest, require
 from rlsys.types import Message, Task
@@ -90,11 +90,18 @@ class ExamplesConfig:
     """Text before the examples."""
     after: str = AFTER_EXAMPLES
     """Text between the examples and the question."""
+    layout: Literal["message", "text", "turns"] = "message"
+    """How the examples are shown. message: in the question's message, with `before` and `after` around them. text: as
+    one text that the policy continues: after the solved problems the question stands as another one, its solution
+    begun; without any example, too. turns: as earlier turns of the chat."""
 
     def __post_init__(self) -> None:
         require(self.count >= 0, "env.demonstrations.count", self.count, "0 or more")
         few = self.file is not None or self.count <= MAX_EXAMPLES
         require(few, "env.demonstrations.count", self.count, f"at most {MAX_EXAMPLES} without demonstrations.file")
+        for key, text, default in (("before", self.before, EXAMPLES), ("after", self.after, AFTER_EXAMPLES)):
+            shown = self.layout == "message" or text == default
+            require(shown, f"env.demonstrations.{key}", text, f"none with layout={self.layout}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,11 +111,13 @@ class ExampleLayout:
     examples: tuple[str, ...] = ()
     before: str = EXAMPLES
     after: str = AFTER_EXAMPLES
+    layout: str = "message"
 
 
 def frame(config: ExamplesConfig) -> tuple[str, ...]:
     """What is the same around all examples: a token each where a tokenizer is trained, or it were most of a prompt."""
-    return tuple(text for text in (MARK, PROBLEM, SOLUTION, config.before, config.after) if text)
+    around = (MARK, config.before, config.after) if config.layout == "message" else ()
+    return tuple(text for text in (PROBLEM, SOLUTION, *around) if text)
 
 
 def examples_of(config: ExamplesConfig, solved: Iterable[tuple[str, Iterable[Message]]]) -> ExampleLayout:
@@ -116,11 +125,11 @@ def examples_of(config: ExamplesConfig, solved: Iterable[tuple[str, Iterable[Mes
     if config.count == 0 or config.file is None:
         pairs = [(text, "".join(message.content for message in turns)) for text, turns in islice(solved, config.count)]
         texts = tuple(f"{PROBLEM} {problem}\n\n{SOLUTION} {solution}" for problem, solution in pairs)
-        return ExampleLayout(texts, config.before, config.after)
+        return ExampleLayout(texts, config.before, config.after, config.layout)
     examples = read_examples(config.file)
     enough = f"at most {len(examples)}, the examples of {config.file}"
     require(config.count <= len(examples), "env.demonstrations.count", config.count, enough)
-    return ExampleLayout(examples[: config.count], config.before, config.after)
+    return ExampleLayout(examples[: config.count], config.before, config.after, config.layout)
 
 
 def read_examples(path: str) -> tuple[str, ...]:
@@ -146,8 +155,25 @@ def read_examples(path: str) -> tuple[str, ...]:
     return tuple(examples)
 
 
-def with_examples(instruction: str, layout: ExampleLayout, question: str, *, alone: str) -> str:
-    """A prompt: the instruction if any, the examples, the question; blank lines between. Without examples `alone`."""
-    texts = "\n".join(f"{MARK}Example {at}{MARK}\n{text}" for at, text in enumerate(layout.examples, start=1))
-    sections = [layout.before, texts, layout.after, f"Actual Problem: {question}"] if layout.examples else [alone]
-    return "\n\n".join(part for part in (instruction, *sections) if part)
+def show_examples(
+    instruction: str, shown: ExampleLayout, question: str, *, label: str = "", raw: bool = False
+) -> tuple[Message, ...]:
+    """A prompt: the instruction if any, the examples, the question; blank lines between.
+
+    `label` stands before a question in a message of its own; `raw`: one text without a chat template.
+    """
+    if shown.layout == "turns":
+        pairs = (example.removeprefix(PROBLEM).split(SOLUTION, maxsplit=1) for example in shown.examples)
+        texts = [*(text.strip() for pair in pairs for text in pair), question]
+        texts[::2] = [label + problem for problem in texts[::2]]
+        texts[0] = "\n\n".join(part for part in (instruction, texts[0]) if part)
+        return tuple(Message(role=("user", "assistant")[at % 2], content=text) for at, text in enumerate(texts))
+    if shown.layout == "text":
+        sections = [*shown.examples, f"{PROBLEM} {question}", SOLUTION]
+    elif shown.examples:
+        numbered = (f"{MARK}Example {at}{MARK}\n{text}" for at, text in enumerate(shown.examples, start=1))
+        sections = [shown.before, "\n".join(numbered), shown.after, f"Actual Problem: {question}"]
+    else:
+        sections = [label + question]
+    content = "\n\n".join(part for part in (instruction, *sections) if part)
+    return (Message(role="user", content=content, inline=raw),)

@@ -68,6 +68,10 @@ class SearchQAConfig(TaskConfig):
         demos, corpus, synth = self.demonstrations, self.retriever.corpus, self.data is None
         plain = demos.count == 0 or PROTOCOLS[self.protocol].shows_examples
         require(plain, "env.demonstrations.count", demos.count, f"0: {self.protocol} shows no examples in its prompt")
+        chat = demos.layout != "turns" or self.template == "instruct"
+        require(chat, "env.demonstrations.layout", demos.layout, "message or text: template=base is no chat")
+        laid = demos.layout == "message" or PROTOCOLS[self.protocol].shows_examples
+        require(laid, "env.demonstrations.layout", demos.layout, f"message: {self.protocol} shows no examples")
         require(corpus is None or not synth, "env.retriever.corpus", corpus, "null, or questions about it in env.data")
         require(self.eval_data is None or not synth, "env.eval_data", self.eval_data, "null, or env.data too")
         web = self.retriever.kind == WEB

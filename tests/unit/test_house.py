@@ -15,7 +15,7 @@ FUNCTION_LINES, FILE_LINES = 60, 400
 # its commit says what the lines are worth; one that removes lines lowers it.
 BUDGET = {
     "rlsys": 8_980,
-    "envs": 27_110,
+    "envs": 27_140,
     "actors": 5_995,
     "learners": 5_760,
     "launch": 38_730,

@@ -4,6 +4,7 @@ import asyncio
 import json
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -451,6 +452,31 @@ def test_icrl_prompt_without_and_with_examples(tmp_path: Path) -> None:
     assert one.content == f"{head}{blocks[0]}\n\nActual Problem: Who built it?"
     with refused("env.demonstrations.count", says="count=4: expected at most 3"):
         prompt("icrl", demonstrations=ExamplesConfig(count=4, file=str(file)))
+
+
+def test_examples_as_one_text_or_as_turns_of_a_chat(tmp_path: Path) -> None:
+    """With and without examples the question stands in the same form."""
+    file = tmp_path / "examples.txt"
+    blocks = [f"Example Problem: {letter}?\n\nExample Solution: <answer> {letter} </answer>" for letter in "ab"]
+    file.write_text("".join(f"===============Example {at}===============\n{text}\n" for at, text in enumerate(blocks)))
+    question = "Example Problem: Who built it?\n\nExample Solution:"
+    for count in (0, 2):
+        shown = ExamplesConfig(count=count, file=str(file), layout="text")
+        (text,) = prompt("icrl", instruction="I.", template="base", demonstrations=shown)
+        assert text.content == "\n\n".join(["I.", *blocks[:count], question]) and text.inline
+        shown = replace(shown, layout="turns")
+        turns = [(turn.role, turn.content) for turn in prompt("icrl", instruction="I.", demonstrations=shown)]
+        asked = [("user", "Problem: a?"), ("assistant", "<answer> a </answer>")] if count else []
+        asked += [("user", "Problem: b?"), ("assistant", "<answer> b </answer>")] if count else []
+        asked += [("user", "Problem: Who built it?")]
+        assert turns == [("user", f"I.\n\n{asked[0][1]}"), *asked[1:]]
+    for layout, before in (("text", "Some:"), ("turns", "Some:")):
+        with refused("env.demonstrations.before", says=f"layout={layout}"):
+            ExamplesConfig(before=before, layout=layout)  # type: ignore[arg-type]
+    with refused("env.demonstrations.layout", says="no chat"):
+        prompt("icrl", template="base", demonstrations=ExamplesConfig(layout="turns"))
+    with refused("env.demonstrations.layout", says="shows no examples"):
+        prompt("research", demonstrations=ExamplesConfig(layout="text"))
 
 
 def test_demonstrations_that_teach_to_follow_examples() -> None:
