@@ -67,7 +67,7 @@ class ClusterConfig:
     share_gpu: bool = False
     """Whether the learner rank and the rollout engine share one GPU, each with half of it in Ray's account. For one
     rank and one engine; `engine.gpu_memory_utilization` is then the engine's share of the card, and the rank has the
-    rest. A run whose two parts do not fit is refused. Not yet tried on a GPU."""
+    rest. A run whose two parts do not fit is refused."""
     address: Optional[str] = None
     """Address of a running Ray cluster. null: the variable RAY_ADDRESS; if that is not set, a local cluster is
     started."""
