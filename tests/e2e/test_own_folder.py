@@ -85,3 +85,18 @@ print(ray.get(actor.__ray_call__.remote(there, world)))
 """
     exit_code, output = python("-c", code, cwd=own)
     assert exit_code == 0 and str(ROOT / "envs") in output, output[-2000:]
+
+
+def test_an_unpacked_archive_is_as_good_as_a_clone(tmp_path: Path) -> None:
+    if not (ROOT / ".git").exists():
+        pytest.skip("this is no clone")
+    archive = subprocess.run(["git", "archive", "HEAD"], cwd=ROOT, capture_output=True, check=True).stdout
+    folder = tmp_path / "rlsys"
+    folder.mkdir()
+    subprocess.run(["tar", "x"], cwd=folder, input=archive, check=True)
+    (folder / "configs" / "quickstart.yaml").rename(folder / "configs" / "only_there.yaml")
+    command = [sys.executable, "-m", "launch", "train", "only_there", "--dry-run"]
+    environ = {**os.environ, "PYTHONPATH": str(folder)}
+    result = subprocess.run(command, cwd=folder, env=environ, capture_output=True, text=True, check=False)
+    assert result.returncode == 0, result.stderr
+    assert "it can start" in result.stdout
