@@ -19,8 +19,8 @@ BUDGET = {
     "actors": 5_995,
     "learners": 5_760,
     "launch": 38_730,
-    "benchmarks": 8_840,
-    "tests": 85_340,
+    "benchmarks": 8_985,
+    "tests": 85_360,
 }
 
 
