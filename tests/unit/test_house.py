@@ -18,7 +18,7 @@ BUDGET = {
     "envs": 27_140,
     "actors": 5_995,
     "learners": 5_760,
-    "launch": 38_730,
+    "launch": 38_750,
     "benchmarks": 8_985,
     "tests": 85_360,
 }

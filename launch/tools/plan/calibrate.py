@@ -7,9 +7,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from statistics import fmean
 
+from launch.tools.plan.answers import Answers
 from launch.tools.plan.forecast import Forecast, forecast
 from launch.tools.plan.simulate import Setting
-from launch.tools.plan.speed import Answers, Speed
+from launch.tools.plan.speed import Speed
 from launch.tools.plan.trace import FEWEST, Trace
 from rlsys.errors import BadInput
 

@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from random import Random
 from statistics import fmean
 
+from launch.tools.plan.answers import Answers
 from launch.tools.plan.simulate import Episode, Setting, StepCost, simulate
-from launch.tools.plan.speed import Answers, Speed
+from launch.tools.plan.speed import Speed
 from rlsys.config.recipe import RecipeConfig
 from rlsys.system.device import require_resolved
 

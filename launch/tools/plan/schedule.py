@@ -6,11 +6,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from launch.checks.gpu_memory import ModelShape
+from launch.tools.plan.answers import Answers, assume_answers
 from launch.tools.plan.calibrate import Calibration
 from launch.tools.plan.forecast import Forecast, forecast, setting_of
 from launch.tools.plan.memory import device_of, plan_memory
 from launch.tools.plan.nodes import Nodes
-from launch.tools.plan.speed import Answers, Speed, assume_answers, estimate
+from launch.tools.plan.speed import Speed, estimate
 from launch.tools.plan.split import Split, other_splits, split_of, with_split
 from rlsys.config.recipe import RecipeConfig, RunConfig
 from rlsys.errors import BadInput

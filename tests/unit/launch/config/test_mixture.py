@@ -11,7 +11,7 @@ from launch.config.compose import compose, last_recipe, to_yaml
 from launch.driver.evaluation.sets import sets_of
 from launch.driver.observe.trackers.base import flatten_config
 from launch.run_dir.settings import flatten
-from launch.tools.plan.speed import assume_answers
+from launch.tools.plan.answers import assume_answers
 from rlsys.config.recipe import RecipeConfig
 from rlsys.errors import BadInput
 from tests.refused import refused
