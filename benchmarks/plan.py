@@ -1,10 +1,13 @@
-"""How well `rlsys plan --from` predicts seconds of a step: `python benchmarks/plan.py [--runs DIR] [--read]`.
+"""How well `rlsys plan` predicts seconds of a step: `python benchmarks/plan.py [--runs DIR] [--read] [--published]`.
 
 Of each run the first half predicts the second half: as it stands, and with the lengths and the packed tokens of the
 second, which change as a policy learns. Then the same machine with another setting is predicted: one run has 32, 16, 64
 and again 32 groups a step, and the first and the last of these predict the two others; a run with one engine predicts
 one with two. What the machine does besides changes the seconds of a step: what is compared runs in turn. What the plan
 reads of each run is kept in `tests/data/plan/`, where a test repeats the predictions, and `--read` takes what is there.
+
+`--published` plans the steps that others have published, without a run. One rate is fitted to five of them, the share
+of the bandwidth that an engine gets: of each of the five also what the four others predict is shown.
 """
 
 from __future__ import annotations
@@ -20,10 +23,12 @@ import study
 from report import Report, parser
 from study import ROOT
 
+from launch.tools.plan import published
 from launch.tools.plan.calibrate import Calibration, answers_of, calibrate, predict
 from launch.tools.plan.trace import COLUMNS, Trace, TraceSetting, read_trace
 
 KEPT, SEVERAL = ROOT / "tests" / "data" / "plan", ROOT / "benchmarks" / "plan.yaml"
+SHARES = [at / 50 for at in range(20, 41)]  # of the bandwidth that are tried, 40 % to 80 %
 GROUPS = 4  # of each step, whose lengths are kept
 QUIET = ["eval.tasks=20", "eval.samples=0", "trajectories.keep=null", "trajectories.keep_mb=null"]
 TINY = ["stages.before=null", "stages.test=null", "stages.rl.steps=30", "stages.rl.eval.every=0"]
@@ -75,7 +80,14 @@ def main() -> None:
     cli = parser(__doc__)
     cli.add_argument("--runs", type=Path, default=ROOT / "runs" / "plan")
     cli.add_argument("--read", action="store_true", help="train nothing, take what tests/data/plan holds")
+    cli.add_argument(
+        "--published", action="store_true", help="plan the steps that others have published, and nothing else"
+    )
     options = cli.parse_args()
+    if options.published:
+        with Report(options) as report:
+            show_published(report)
+        return
     if not options.read:
         play(options.runs)
     with Report(options) as report:
@@ -102,6 +114,32 @@ def main() -> None:
         for source, target in ((WHOLE[3], WHOLE[2]), (WHOLE[2], WHOLE[3])):
             if is_kept(source) and is_kept(target):
                 show(report, f"{target} from {source}", calibrate_from(read(source)), read(target))
+
+
+def show_published(report: Report) -> None:
+    report.head("step", "system", "answers x tokens", "published, s", "planned, s", "error", "by the four others")
+    errors = []
+    for step in (*published.FIVE, *published.HELD_OUT):
+        planned = published.plan_published(step)
+        errors.append(planned.seconds / step.seconds - 1)
+        others = [other for other in published.FIVE if other is not step]
+        by_others = None
+        if step in published.FIVE:
+            share = published.fit_bandwidth(others, SHARES)
+            error = published.error_of(step, published.with_bandwidth(step.rates, share))
+            by_others = f"{error:+.0%} ({share:.0%} of the bandwidth)"
+        work = f"{step.answers:,} x {step.answer_tokens:,}"
+        report.row(f"{step.name}, {step.card}", step.system, work, step.seconds, planned.seconds,
+                   f"{errors[-1]:+.0%}", by_others)  # fmt: skip
+    report.head("parts of a step, published / planned, s", *published.PARTS)
+    for step in (step for step in (*published.FIVE, *published.HELD_OUT) if step.parts):
+        parts = published.plan_published(step).parts
+        report.row(step.name, *(f"{step.parts[part]:.0f} / {parts[part]:.0f}" for part in published.PARTS))
+    report.note(
+        f"Of the five {sum(abs(error) <= published.CLOSE for error in errors[:5])} are within {published.CLOSE:.0%}, "
+        f"of all: {published.describe_accuracy(errors)}. The largest error is {max(errors, key=abs):+.0%}. "
+        f"Fitted to the five: {published.fit_bandwidth(published.FIVE, SHARES):.0%} of the bandwidth."
+    )
 
 
 def show(report: Report, name: str, model: Calibration, trace: Trace) -> None:

@@ -20,6 +20,7 @@ HARMLESS = {  # why: what it is true of, as `file: constant`
     "letters of a digest": r"blake2b\(digest_size\)|commit_of\(digits\)",
     "a unit": r" (GB|MIB|DAY_S|HOUR|UNITS|BYTES)$",
     "facts of a model": r"launch/checks/(known_models|packaged)\.py",
+    "facts of a published step, each with its page": r"launch/tools/plan/published\.py: (PublishedStep|replace)\(",
     "columns and letters of what people read": r" (WIDE|WIDTH)$|launch/tools/analysis/|nearest\(alike\)|most_zero",
     "rounding": r" (TINY)$|\(eps\)$",
     "statistics, each with its reason": r"/(evaluation|run_dir)/.* (RESAMPLES|\w+\((confidence|resamples)\))$",

@@ -18,9 +18,9 @@ BUDGET = {
     "envs": 27_140,
     "actors": 5_995,
     "learners": 5_760,
-    "launch": 38_750,
-    "benchmarks": 8_985,
-    "tests": 85_360,
+    "launch": 39_140,
+    "benchmarks": 9_030,
+    "tests": 85_580,
 }
 
 

@@ -11,6 +11,7 @@ from launch.checks.gpu_memory import GIGA
 from launch.checks.memory_table import MemoryRow, format_rows, plural
 from launch.driver.stages.base import stage_of
 from launch.tools.plan.plan import Offer, Plan
+from launch.tools.plan.published import ACCURACY
 from launch.tools.plan.schedule import Timed
 from launch.tools.plan.speed import assumptions
 from launch.tools.plan.split import keys_for
@@ -52,6 +53,7 @@ def _lines(plan: Plan) -> list[str]:
         lines += _split_lines(plan)
         lines.append(f"  {plan.command(_best_keys(plan))}")
         lines.append(f"assumes: {', '.join(_assumed(plan, plan.timed))}")
+        lines += [] if plan.calibration is not None else [f"error:   {ERROR}"]
         return lines
     return [*lines, f"  {plan.command()}"]
 
@@ -89,6 +91,7 @@ def _headline(plan: Plan) -> str:
 
 
 ESTIMATED = "; estimated, nothing measured on these cards"
+ERROR = f"the same arithmetic is {ACCURACY}; none of them is of this system"
 
 
 def time_lines(timed: Timed) -> list[str]:
@@ -113,7 +116,10 @@ def time_lines(timed: Timed) -> list[str]:
     lines = [f"{'seconds of a step':<24}{'made of':<58}who waits"]
     lines += [f"  {name:<10}{_seconds(seconds):>9}   {note:<58}{wait}".rstrip() for name, seconds, note, wait in rows]
     summary = f"{forecast.tokens_per_s:,.0f} tokens/s; lag {forecast.lag}; {forecast.steps_a_day:,.0f} steps a day"
-    return [*lines, f"  {'step':<10}{_seconds(forecast.seconds):>9}   {summary}"]
+    lines.append(f"  {'step':<10}{_seconds(forecast.seconds):>9}   {summary}")
+    if speed.start_s is not None:
+        lines.append(f"  {'start':<10}{_seconds(speed.start_s):>9}   once: engines compile, without a compile cache")
+    return lines
 
 
 def _waits(side: str, idle: float) -> str:
@@ -197,6 +203,7 @@ def plan_json(plan: Plan) -> dict[str, Any]:
         "offers": [{"keys": list(offer.keys)} | _timed(offer.timed) for offer in plan.offers],
         "measured_step_s": None if plan.calibration is None else fmean(plan.calibration.trace.seconds),
         "time": None if timed is None else {**_timed(timed), "assumes": _assumed(plan, timed)},
+        "error": ERROR if timed is not None and plan.calibration is None else None,
         "untimed": plan.untimed,
         "splits": [_timed(split) for split in plan.splits],
         "command": plan.command(_best_keys(plan)),

@@ -9,19 +9,23 @@ from launch.checks.gpu_memory import BYTES, ModelShape, adapter_parameters, engi
 from launch.checks.gpu_plan import engine_plan
 from launch.tools.plan.answers import Answers
 from launch.tools.plan.nodes import Nodes
+from launch.tools.plan.rates import (
+    MEASURED,
+    RATES,
+    data_sheet,
+    delivery_s,
+    engine_step,
+    learner_token_s,
+    rates_of,
+    start_s,
+)
 from learners.algorithms import make_algorithm
 from learners.algorithms.base import REFERENCE, VALUES
 from learners.flop_count import forward_flops, training_flops
 from rlsys.config.recipe import RecipeConfig
-from rlsys.errors import BadInput
 from rlsys.system.device import require_resolved
 
-# Assumed where nothing was measured; docs/how-to/plan-a-run.md lists them.
-OF_PEAK = 0.45  # of a card's matrix products, what is computed again in the backward pass counted
-OF_BANDWIDTH = 0.8  # of a card's memory, while an engine reads weights, keys and values
-STEP_S = 0.003  # of an engine's step, in addition to reading
-WRITES = 1.1e9  # bytes/s of a version, by one rank
-LOADS = 4e9  # bytes/s from a node's memory to one card
+# Besides launch/tools/plan/rates.py; docs/how-to/plan-a-run.md lists both.
 OF_NETWORK = 0.98  # of its rate: headers take the rest
 HOST = 1e10  # bytes/s of a rank's optimizer in host memory
 OFFLOADED = 28  # bytes that a step of AdamW reads and writes for a parameter: gradient, master, two moments
@@ -45,6 +49,7 @@ class Speed:
     engine_cores: float = 1.0
     learner_cores: float = 1.0
     token_flops: float | None = None  # of a packed token; None where it was measured
+    start_s: float | None = None  # of an engine, once; None where it was not measured
 
     def engine_rate(self, sequences: float) -> float:
         """Tokens/s of one engine with so many sequences."""
@@ -58,67 +63,89 @@ def estimate(
 
     Raises BadInput for a card without them.
     """
-    card = nodes.card
-    if card is None or card.flops is None or card.bandwidth is None:
-        raise BadInput("no data sheet of this card: memory is planned, time is not", where=nodes.describe())
-    learner, ways = recipe.learner, recipe.engine.tensor_parallel
-    copy, context = shape.parameters * BYTES[dtype], answers.packed
+    card, learner, ways = nodes.card, recipe.learner, recipe.engine.tensor_parallel
+    data_sheet(card, nodes.describe())
+    assert card is not None
     trained = adapter_parameters(shape, recipe.model.lora.targets, recipe.model.lora.rank) or shape.parameters
     version = trained * BYTES[dtype]  # what is written, carried and loaded
     # Each process of a divided engine reads an adapter whole, and of a model its own part.
     loaded = version / ways if trained == shape.parameters else version
-    flops = token_flops(recipe, shape, context)
     limits = engine_plan(recipe, dtype, card.memory_gb)
     _, cache = engine_memory(shape, limits)
-    seats = max(1, min(limits.max_num_seqs, int(cache / (context / 2))))
-    kv = 2 * shape.layers * max(1, shape.kv_heads // ways) * shape.head_dim * BYTES[dtype]
-    rate = card.bandwidth * OF_BANDWIDTH
+    rates = rates_of(card)
+    base_s, each_s = engine_step(rates, shape, card, dtype, ways, answers.context)
+    export_s, load_s = delivery_s(rates, version, ranks=learner.ranks, loaded=loaded)
+    flops = token_flops(recipe, shape, answers.context)
+    row_tokens = max(float(require_resolved(learner.tokens_per_row)), answers.packed) / learner.sequence_parallel
+    token_s = learner_token_s(rates, shape, card, flops=flops, passes=passes_of(recipe), row_tokens=row_tokens)
     algorithm = make_algorithm(recipe.algorithm)
     steps = algorithm.epochs * algorithm.minibatches  # of the optimizer
     offloaded = 0.0 if learner.offload == "none" else steps * OFFLOADED * trained / learner.ranks / HOST
     away = learner.ranks + recipe.rollout.workers * ways > nodes.gpus and nodes.count > 1
     return Speed(
-        token_s=flops / (learner.ranks * card.flops * OF_PEAK),
+        token_s=token_s / learner.ranks,
         fixed_s=offloaded,
         build_s=0.0,
-        base_s=copy / ways / rate + STEP_S,
-        each_s=kv * context / 2 / rate,
-        seats=seats,
-        export_s=version / learner.ranks / WRITES,
+        base_s=base_s,
+        each_s=each_s,
+        seats=max(1, min(limits.max_num_seqs, int(cache / answers.context))),
+        export_s=export_s,
         carry_s=version * 8 / ((network or USUAL_NETWORK) * 1e9 * OF_NETWORK) if away else 0.0,
-        load_s=loaded / LOADS,
+        load_s=load_s,
         token_flops=flops,
+        start_s=start_s(rates, shape),
     )
 
 
-def token_flops(recipe: RecipeConfig, shape: ModelShape, context: float) -> float:
-    """Of a packed token in an update, everything counted that is computed."""
-    attention = shape.hidden * shape.head_dim * 2 * (shape.heads + shape.kv_heads)
-    matrices, head = shape.layers * (attention + 3 * shape.hidden * shape.intermediate), shape.vocab * shape.hidden
-    adapter = adapter_parameters(shape, recipe.model.lora.targets, recipe.model.lora.rank)
-    forward = forward_flops(
-        matrices=matrices + adapter,
-        head=head,
+def forward_token_flops(shape: ModelShape, context: float, adapter: int = 0) -> float:
+    """Of one pass over a packed token with `context` tokens before it. adapter: its parameters."""
+    return forward_flops(
+        matrices=matrices_of(shape) + adapter,
+        head=shape.vocab * shape.hidden,
         layers=shape.layers,
         width=shape.heads * shape.head_dim,
         tokens=1,
         loss_tokens=1,
-        pairs=context / 2,
+        pairs=context,
     )
+
+
+def matrices_of(shape: ModelShape) -> int:
+    """Weights of the layers' matrices."""
+    attention = shape.hidden * shape.head_dim * 2 * (shape.heads + shape.kv_heads)
+    return shape.layers * (attention + 3 * shape.hidden * shape.intermediate)
+
+
+def token_flops(recipe: RecipeConfig, shape: ModelShape, context: float) -> float:
+    """Of a packed token in an update, everything counted that is computed."""
+    adapter = adapter_parameters(shape, recipe.model.lora.targets, recipe.model.lora.rank)
+    forward = forward_token_flops(shape, context, adapter)
+    frozen = 2.0 * (matrices_of(shape) + shape.vocab * shape.hidden) if adapter else 0.0
+    return passes_of(recipe) * forward - frozen * trainings_of(recipe)
+
+
+def trainings_of(recipe: RecipeConfig) -> int:
+    """How often a token is trained on in an update, by the policy or its critic."""
     algorithm = make_algorithm(recipe.algorithm)
-    trained = training_flops(forward, 2.0 * (matrices + head) if adapter else 0.0)
-    recompute = forward if require_resolved(recipe.model.gradient_checkpointing) else 0.0
-    models = 2 if VALUES in algorithm.needs else 1
-    extra_passes = (REFERENCE in algorithm.needs) + (recipe.learner.behavior == "learner")
-    return (trained + recompute) * models * algorithm.epochs + forward * extra_passes
+    return (2 if VALUES in algorithm.needs else 1) * algorithm.epochs
+
+
+def passes_of(recipe: RecipeConfig) -> float:
+    """Over a packed row, in units of a forward pass: a backward pass is two, and computes the forward pass again under
+    gradient checkpointing."""
+    needs = make_algorithm(recipe.algorithm).needs
+    training = training_flops(1.0, 0.0) + bool(require_resolved(recipe.model.gradient_checkpointing))
+    return training * trainings_of(recipe) + (REFERENCE in needs) + (recipe.learner.behavior == "learner")
 
 
 def assumptions(speed: Speed, network: float | None) -> Mapping[str, str]:
     """What an estimate takes for granted."""
     links = {"network": f"{network or USUAL_NETWORK:g} Gbit/s between nodes"} if speed.carry_s else {}
+    rates = RATES[MEASURED]
     return {
-        "update": f"{OF_PEAK:.0%} of the card's peak",
-        "engine": f"{OF_BANDWIDTH:.0%} of its memory's bandwidth and {STEP_S * 1000:g} ms a step",
+        "update": f"a learner as profiled on one {MEASURED}, with a model of .44 B",
+        "engine": f"{rates.of_bandwidth.value:.0%} of the memory's bandwidth and {rates.engine_step.value * 1e3:g} ms "
+        "an engine's step",
         **links,
         "failures": "no failures, evaluations or checkpoints",
     }

@@ -11,6 +11,7 @@ import pytest
 from launch.checks import machine
 from launch.checks.gpu_memory import GIGA
 from launch.cli import run
+from launch.tools.plan.published import ACCURACY
 
 TWO_NODES = ["gpu/qwen2.5-7b-16xa100", "--nodes", "2x8xA100-80G"]
 
@@ -68,20 +69,21 @@ def test_the_time_of_a_step_is_that_of_a_dry_run(capsys: pytest.CaptureFixture[s
     planned = capsys.readouterr().out
     run(["train", TWO_NODES[0], "--dry-run"])
     dry = [line for line in capsys.readouterr().out.splitlines() if "time (GPU)" in line]
-    assert len(dry) == 5 and all(" ".join(line.split()[3:]) in " ".join(planned.split()) for line in dry)
+    assert len(dry) == 6 and all(" ".join(line.split()[3:]) in " ".join(planned.split()) for line in dry)
 
 
 def test_the_best_split_comes_with_its_command(capsys: pytest.CaptureFixture[str]) -> None:
     words = [*TWO_NODES, "--answer-tokens", "8192"]
-    _, report = plan(capsys, *words, "learner.ranks=8", "rollout.workers=8")
+    _, report = plan(capsys, *words)
     own, best = report["time"]["forecast"], report["splits"][0]
-    assert (best["split"]["ranks"], best["split"]["workers"]) == (10, 6)
-    assert best["forecast"]["seconds"] < own["seconds"] and own["engine_idle"] > 0.4
-    assert report["command"] == "rlsys train gpu/qwen2.5-7b-16xa100 learner.ranks=10 rollout.workers=6"
+    assert (best["split"]["ranks"], best["split"]["workers"]) == (7, 9)
+    assert best["forecast"]["seconds"] < own["seconds"] and own["learner_idle"] > 0.4
+    assert report["command"] == "rlsys train gpu/qwen2.5-7b-16xa100 learner.ranks=7 rollout.workers=9"
     assert own["tokens_per_s"] == pytest.approx(2048 * 8192 / own["seconds"])
     assert own["steps_a_day"] == pytest.approx(86400 / own["seconds"])
-    _, report = plan(capsys, *words)
-    assert report["command"] == "rlsys train gpu/qwen2.5-7b-16xa100"
+    _, report = plan(capsys, *words, "learner.ranks=7", "rollout.workers=9")
+    assert report["command"] == "rlsys train gpu/qwen2.5-7b-16xa100 learner.ranks=7 rollout.workers=9"
+    assert ACCURACY in report["error"] and plan(capsys, "quickstart", "--nodes", "1x2cpu-24G")[1]["error"] is None
 
 
 def test_the_command_is_one_that_a_shell_takes(capsys: pytest.CaptureFixture[str]) -> None:

@@ -17,7 +17,7 @@ from launch.tools.plan.split import split_of, with_split
 from rlsys.config.recipe import RunConfig
 from rlsys.errors import BadInput
 
-SEVEN, TWO = "gpu/qwen2.5-7b-16xa100", parse_nodes("2x8xA100-80G")
+SEVEN, SHORT, TWO = "gpu/qwen2.5-7b-16xa100", "gpu/qwen2.5-7b-16xa100-short", parse_nodes("2x8xA100-80G")
 
 
 def source(nodes: Nodes, answer_tokens: int, name: str = "Qwen/Qwen2.5-7B") -> Source:
@@ -37,13 +37,18 @@ def seven() -> RunConfig:
 
 
 @pytest.mark.parametrize(
-    ("tokens", "ranks", "workers", "learner", "engines"),
-    [(8192, 8, 8, 943, 510), (8192, 10, 6, 754, 680), (2048, 12, 4, 145, 140), (2048, 8, 8, 217, 70)],
+    ("name", "tokens", "ranks", "workers", "learner", "engines"),
+    [
+        (SEVEN, 8192, 8, 8, 759, 839),
+        (SEVEN, 8192, 10, 6, 608, 1118),
+        (SHORT, 2048, 12, 4, 116, 131),
+        (SHORT, 2048, 8, 8, 174, 66),
+    ],
 )
 def test_the_7b_model_takes_what_the_page_says(
-    seven: RunConfig, tokens: int, ranks: int, workers: int, learner: float, engines: float
+    name: str, tokens: int, ranks: int, workers: int, learner: float, engines: float
 ) -> None:
-    timing = timed(seven, source(TWO, tokens), ranks, workers)
+    timing = timed(compose(name, []), source(TWO, tokens), ranks, workers)
     assert timing.forecast.update_s - timing.speed.export_s == pytest.approx(learner, rel=0.01)
     assert timing.forecast.full_s == pytest.approx(engines, rel=0.02)
     assert timing.forecast.seconds >= max(timing.forecast.update_s, timing.forecast.full_s)
@@ -69,11 +74,11 @@ def test_a_token_of_the_7b_model_takes_63_gflop(seven: RunConfig) -> None:
     """3 x 2 x 7.07 G of matrices and head, 28 layers x 4 x 3,584 for each of 4,096 pairs; a forward pass more."""
     recipe, shape = rl_recipe(seven, TWO), shape_of(KNOWN["Qwen/Qwen2.5-7B"])
     assert recipe is not None and shape is not None
-    assert token_flops(recipe, shape, 8192) == pytest.approx(63.1e9, rel=0.01)
+    assert token_flops(recipe, shape, 4096) == pytest.approx(63.1e9, rel=0.01)
     once = replace(recipe, model=replace(recipe.model, gradient_checkpointing=False))
-    assert token_flops(once, shape, 8192) == pytest.approx(63.1e9 * 3 / 4, rel=0.01)
+    assert token_flops(once, shape, 4096) == pytest.approx(63.1e9 * 3 / 4, rel=0.01)
     compared = replace(recipe, algorithm=replace(recipe.algorithm, kl_coef=0.01))
-    assert token_flops(compared, shape, 8192) == pytest.approx(63.1e9 * 5 / 4, rel=0.01)
+    assert token_flops(compared, shape, 4096) == pytest.approx(63.1e9 * 5 / 4, rel=0.01)
 
 
 def test_under_an_adapter_frozen_matrices_cost_three_passes_of_four(seven: RunConfig) -> None:
@@ -86,8 +91,9 @@ def test_under_an_adapter_frozen_matrices_cost_three_passes_of_four(seven: RunCo
 
 
 def test_the_best_split_is_the_one_in_which_both_sides_wait_least() -> None:
-    smaller = compose(SEVEN, ["stages.rl.loop.groups_per_step=96"])
-    for tokens, best in ((8192, "10+6"), (2048, "12+4")):
+    """Long answers take engines, short ones ranks."""
+    for name, tokens, best in ((SEVEN, 14_336, "7+9"), (SHORT, 2048, "10+6")):
+        smaller = compose(name, ["stages.rl.loop.groups_per_step=96"])
         ranking = best_splits(smaller, source(TWO, tokens), same_kind(smaller, TWO, 28))
         assert ranking[0].split.describe() == best
         seconds = [candidate.forecast.seconds for candidate in ranking]
@@ -115,7 +121,7 @@ def test_an_optimizer_in_host_memory_takes_longer() -> None:
     config, nodes = compose("gpu/qwen2.5-32b-16xa100", []), TWO
     timing = timed(config, source(nodes, 8192, "Qwen/Qwen2.5-32B"), 8, 2)
     assert timing.speed.fixed_s == pytest.approx(28 * 32.76e9 / 8 / 1e10, rel=0.01)
-    assert timing.forecast.seconds == pytest.approx(2080, rel=0.02)  # docs/gpu.md
+    assert timing.forecast.seconds == pytest.approx(2010, rel=0.02)  # docs/gpu.md
 
 
 def test_of_a_card_without_a_data_sheet_and_of_cpus_no_time_is_known(seven: RunConfig) -> None:
@@ -132,9 +138,9 @@ def test_an_adapter_is_what_is_written_carried_loaded_and_offloaded(seven: RunCo
     recipe = rl_recipe(config, TWO)
     assert recipe is not None
     speed = time_step(recipe, source(TWO, 2048)).speed
-    assert speed.export_s == pytest.approx(version / 10 / 1.1e9, rel=0.01)
+    assert speed.export_s == pytest.approx(version / 10 / 0.7e9, rel=0.01)
     assert speed.carry_s == pytest.approx(version * 8 / 100e9 / 0.98, rel=0.01)
-    assert speed.load_s == pytest.approx(version / 4e9, rel=0.01)  # whole, by both processes of an engine
+    assert speed.load_s == pytest.approx(version / 4e9 + 0.43, rel=0.01)  # whole, by both processes of an engine
     assert speed.fixed_s == pytest.approx(28 * version / 2 / 10 / 1e10, rel=0.01)
     whole = rl_recipe(compose(SEVEN, keys[1:]), TWO)
     assert whole is not None
