@@ -20,7 +20,7 @@ BUDGET = {
     "learners": 5_760,
     "launch": 39_140,
     "benchmarks": 9_030,
-    "tests": 85_580,
+    "tests": 85_590,
 }
 
 

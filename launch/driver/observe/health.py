@@ -189,6 +189,8 @@ class HealthMonitor:
             return worse, slower(self._setting.recipe)
         if row.cut >= levels.NEARLY_ALL:
             return "nearly all are cut off", f"raise {self._limit(row)}"
+        if row.malformed >= row.cut and row.malformed + row.cut >= levels.NEARLY_ALL:
+            return self._unreadable(row), f"{READABLE}{self._look(row) if same else ''}"
         look = self._look(row) if same else ""
         if right and all(self._is_near_zero(mean) or (same and mean < 0) for mean in right.values()):
             none = "no" if all(mean == 0 or same for mean in right.values()) else "hardly any"
@@ -285,11 +287,13 @@ class HealthMonitor:
         """The environment cannot read what the model writes."""
         if row.malformed < levels.NEARLY_ALL:
             return ""
-        text = f"{row.malformed:.0%} of the episodes are malformed"
         if worse := self._regression(row):
-            return f"{text}, and {worse}: {slower(self._setting.recipe)}"
-        form = "the model does not write what the environment reads"
-        return f"{text}, {form}: {SHOW}, or look at the chat template (--dry-run shows a prompt) and at env.*"
+            return f"{row.malformed:.0%} of the episodes are malformed, and {worse}: {slower(self._setting.recipe)}"
+        return f"{self._unreadable(row)}: {READABLE}"
+
+    def _unreadable(self, row: HealthRow) -> str:
+        cut = f" and {row.cut:.0%} cut off" if row.cut else ""
+        return f"{row.malformed:.0%} of the episodes are malformed{cut}, the model does not write what is read"
 
     def raised(self, row: HealthRow) -> str:
         """The user's own code raises; that the episode went well when it was played again hides it."""
@@ -346,6 +350,7 @@ class HealthMonitor:
 NOTHING = "nothing was trained: "
 STAGE = "an sft stage before"
 SHOW = f"try {STAGE}"
+READABLE = f"{SHOW}, or look at the chat template (--dry-run shows a prompt) and at env.*"
 SIGNS: dict[str, Callable[[HealthMonitor, HealthRow], str]] = {
     "cut": HealthMonitor.cut,
     "untrained": HealthMonitor.untrained,

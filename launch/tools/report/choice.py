@@ -97,7 +97,8 @@ def _spans(numbers: Sequence[int], show: Callable[[int], str] = str) -> str:
 
 
 def find_like(episodes: Listed, ranges: Mapping[str, Range], words: Mapping[str, str]) -> list[int]:
-    """Rows whose numbers are within `ranges` (by column), and whose texts have `words` in them (by a key of WORDS)."""
+    """Rows whose numbers are within `ranges` (by column), and whose texts have `words` in them (by a key of WORDS):
+    those of the newest step first."""
     mask = np.ones(len(episodes), bool)
     for name, bounds in ranges.items():
         column = episodes.columns[name]
@@ -106,7 +107,8 @@ def find_like(episodes: Listed, ranges: Mapping[str, Range], words: Mapping[str,
             mask &= column != NONE
     for name, word in words.items():
         mask &= _has(episodes.columns[WORDS[name]], episodes.texts[WORDS[name]], word)
-    rows: list[int] = np.flatnonzero(mask).tolist()
+    at = np.flatnonzero(mask)
+    rows: list[int] = at[np.argsort(-episodes.columns["step"][at], kind="stable")].tolist()
     return rows
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 
@@ -34,20 +35,11 @@ def ended_early(run: Situation) -> Advice | None:
         (path for path in (run.run.path / "checkpoints").glob("step-*") if FOLDER.fullmatch(path.name)), key=step_of
     )
     origin = checkpoints[-1].name if checkpoints else "the beginning"
-    cause = (
-        f"The run failed after step {step}: {reason(run.run)}"
-        if state == "failed"
-        else (f"The process was killed after step {step}, and left no summary")
-    )
+    ended = f"failed after step {step}: {reason(run.run)}" if state == "failed" else f"was killed after step {step}"
     return Advice(
-        rule="ended_early",
-        level="broken",
-        text=f"{cause}. The same command continues it from {origin}.",
-        key=_command(run.run),
-        label="events",
-        href="#events",
-        steps=(step, step),
-    )
+        rule="ended_early", level="broken", key=_command(run.run), label="events", href="#events", steps=(step, step),
+        text=f"The run {ended}. The same command continues it from {origin}.",
+    )  # fmt: skip
 
 
 def _command(run: RunDirectory) -> str | None:
@@ -106,15 +98,9 @@ def _no_signal(run: Situation, easy: bool) -> Advice | None:
         text = f"{begin}: the tasks are too hard: an sft stage before this one, larger groups, or easier tasks."
         key = f"loop.group_size={2 * size}" if type(size) is int else None
     return Advice(
-        rule="easy" if easy else "hard",
-        level="wrong",
-        text=text,
-        key=key,
-        label=label,
-        href=href,
-        steps=(first, until),
-        numbers=numbers,
-    )
+        rule="easy" if easy else "hard", level="wrong", text=text, key=key, label=label, href=href,
+        steps=(first, until), numbers=numbers,
+    )  # fmt: skip
 
 
 def easy(run: Situation) -> Advice | None:
@@ -230,6 +216,22 @@ def unproven(run: Situation) -> Advice | None:
     )
 
 
+def worse(run: Situation) -> Advice | None:
+    """Held-out tasks fell, by too little for the health check, which asks that two intervals do not meet."""
+    before, after = run.verdict.before, run.verdict.after
+    if run.verdict.level != "bad" or before is None or after is None or WORSE in run.found:
+        return None
+    rate, first, last = run.stage.setting("learner.lr"), before.of.step, after.of.step
+    return Advice(
+        rule="worse", level="wrong",
+        key=f"stages.{run.stage.name}.learner.lr={rate / 2:g}" if type(rate) in (int, float) else None,
+        text=f"Held-out {_measure(run)} fell from {score(before.value)} (step {first}) to {score(after.value)} (step "
+        f"{last}): updates undo what the model could do. Use earlier weights, and take smaller steps.",
+        label="what it gets wrong now", href=f"#t?play={after.play}&step={last}&correct=0", steps=(first, last),
+        numbers={"first": before.value, "last": after.value},
+    )  # fmt: skip
+
+
 def _measure(run: Situation) -> str:
     return run.verdict.after.result.measure if run.verdict.after is not None else "accuracy"
 
@@ -238,27 +240,17 @@ def tool_errors(run: Situation) -> Iterator[Advice]:
     """A tool fails often, or is not asked any more."""
     for tool in tools_of(run.stage):
         calls, errors = (_increase(run.stage, tool, name) for name in ("calls", "errors"))
-        hopeless = _increase(run.stage, tool, "errors_hopeless")  # answers that are wrong, no error of a tool
-        steps = run.stage.last_steps
-        label, href, key = f"calls of {tool}", "#chart/tools", key_of_tool(run.stage, tool)
+        errors -= _increase(run.stage, tool, "errors_hopeless")  # answers that are wrong, no error of a tool
+        link: dict[str, Any] = {"label": f"calls of {tool}", "href": "#chart/tools", "steps": run.stage.last_steps}
+        link["key"] = key_of_tool(run.stage, tool)
         open_now = run.stage.last.column(f"tool/{tool}/breaker_open")
         if len(open_now) and open_now[-1] > 0:
             text = f"{tool} answers no calls: its circuit is open after too many errors."
-            yield Advice(rule="tool", level="broken", text=text, key=key, label=label, href=href, steps=steps)
-        elif calls > 0 and (errors - hopeless) / calls > levels.ERRORS:
-            rate = (errors - hopeless) / calls
-            text = f"{share(rate)} of the calls of {tool} fail ({number(errors - hopeless)} of {number(calls)})."
-            numbers = {"errors": errors - hopeless, "calls": calls}
-            yield Advice(
-                rule="tool",
-                level="wrong",
-                text=text,
-                key=key,
-                label=label,
-                href=href,
-                steps=steps,
-                numbers=numbers,
-            )
+            yield Advice(rule="tool", level="broken", text=text, **link)
+        elif calls > 0 and errors / calls > levels.ERRORS:
+            text = f"{share(errors / calls)} of the calls of {tool} fail ({number(errors)} of {number(calls)})."
+            numbers = {"errors": errors, "calls": calls}
+            yield Advice(rule="tool", level="wrong", text=text, numbers=numbers, **link)
 
 
 def tools_of(stage: Stage) -> list[str]:
@@ -293,5 +285,5 @@ def key_of_tool(stage: Stage, tool: str) -> str | None:
     return key if key is not None and stage.setting(key) is not None else None
 
 
-RULES: tuple[Rule, ...] = (ended_early, easy, hard, cut, depth, unproven)
+RULES: tuple[Rule, ...] = (ended_early, worse, easy, hard, cut, depth, unproven)
 MANY = (health, tool_errors)  # rules that may say several things

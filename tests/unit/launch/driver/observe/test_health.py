@@ -95,6 +95,9 @@ def test_groups_without_signal_are_too_easy_too_hard_or_cut_off() -> None:
         f"{head} (rewards from 0.000 to 0.000): no episode solved its task; give easier tasks (env.*), an sft stage "
         "before, or a higher rollout.temperature=0.7 or loop.group_size=8"
     )
+    unread = once(2, **no_signal(**hard, episode__malformed=0.6, episode__token_limit=0.375, episode__count=4.0))
+    form = "60% of the episodes are malformed and 38% cut off, the model does not write what is read; try an sft stage"
+    assert f"(rewards from 0.000 to 0.000): {form}" in unread
     why = "all siblings of each have one reward, each task is too easy or too hard; give others (env.*), or a higher"
     assert why in once(2, **no_signal())
     first, second = said(watch(), rows(PATIENCE, **no_signal(**hard, episode__token_limit=1.0, episode__count=40.0)))

@@ -303,18 +303,32 @@ def test_tokens_that_teach_nothing(tmp_path: Path, useful: float, device: str, t
     assert [(item.level, item.key) for item in items] == ([("cheap", "learner.tokens_per_row=2048")] if tripped else [])
 
 
-def test_a_quickstart_that_has_learned_trips_one_rule(tmp_path: Path) -> None:
-    """The numbers of a real one: the learner waits 42 % and engines are 94 % busy, on the same two cores."""
+def evaluated(path: Path, before: Callable[[int], bool], after: Callable[[int], bool], **more: Any) -> RunDirectory:
+    """The rows of a real quickstart: the learner waits 42 % and engines are 94 % busy, on the same two cores."""
     rows = [row | other for row, other in zip(timed(0.42, 0.94, 4.7), groups(74, 0.94), strict=True)]
     rows = [row | {"tokens/useful_share": 0.17, "mismatch/depth_0_1k": 4e-7, "reward/mean": 1.0} for row in rows]
-    run = opened(tmp_path, rows)
-    result(run.path, "rl-before", {f"t{n}": float(n % 4 > 0) for n in range(40)})
-    result(run.path, "rl-after", {f"t{n}": float(n % 20 > 0) for n in range(40)})
-    lines: list[Mapping[str, Any]] = [
-        {"step": 0, "stage": "rl", "when": "before"}, {"step": 12, "stage": "rl", "when": "after"}
-    ]  # fmt: skip
+    run = opened(path, rows, **more)
+    lines: list[Mapping[str, Any]] = []
+    for step, when, right in ((0, "before", before), (12, "after", after)):
+        result(run.path, f"rl-{when}", {f"t{n}": float(right(n)) for n in range(40)})
+        lines.append({"step": step, "stage": "rl", "when": when})
     jsonl(run.path / "evaluations.jsonl", lines)
-    run = read_directory(run.path)
+    return read_directory(run.path)
+
+
+def test_a_quickstart_that_has_learned_trips_one_rule(tmp_path: Path) -> None:
+    run = evaluated(tmp_path, lambda n: n % 4 > 0, lambda n: n % 20 > 0)
     verdict = judge(run)
     assert verdict.level == "good"
     assert rules(advise(run, verdict, read_episodes(run))) == ["easy"]
+
+
+def test_a_run_that_got_worse_is_told_to_take_smaller_steps(tmp_path: Path) -> None:
+    learner = {"learner": {"lr": 1e-5}}
+    run = evaluated(tmp_path, lambda n: n % 20 > 0, lambda n: n % 4 > 0, **learner)
+    item = next(item for item in advise(run, judge(run), None) if item.rule == "worse")
+    assert "fell from 0.95 (step 0) to 0.75 (step 12)" in item.text
+    assert (item.key, item.href) == ("stages.rl.learner.lr=5e-06", "#t?play=greedy&step=12&correct=0")
+    said = {"stage": "rl", "what": "held_out", "says": "it fell", "first_step": 0, "last_step": 12, "steps": 0, "of": 0}
+    run = evaluated(tmp_path / "said", lambda n: n % 20 > 0, lambda n: n % 4 > 0, summary={"health": [said]})
+    assert "worse" not in rules(advise(run, judge(run), None))

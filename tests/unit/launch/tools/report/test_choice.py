@@ -91,6 +91,7 @@ def test_conditions_are_those_of_columns(folder: Path) -> None:
     reward, step = episodes.columns["reward"], episodes.columns["step"]
     rows = find_like(episodes, {"reward": Range(-1, 0), "step": Range(2, 4)}, {"end": "malformed"})
     assert rows and all(reward[row] == 0 and 2 <= step[row] <= 4 for row in rows)
+    assert [step[row] for row in rows] == sorted(step[rows], reverse=True)  # the newest first
     failed = find_like(episodes, {}, {"failed": "any"})
     assert len(failed) + len(find_like(episodes, {}, {"failed": "none"})) == len(episodes)
     assert all(not reward[row] >= -9 for row in failed)
