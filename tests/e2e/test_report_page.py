@@ -11,7 +11,7 @@ import pytest
 
 from launch.tools.report.kept import Room
 from launch.tools.report.page import write_page
-from rlsys.jsonl import line_of
+from rlsys.jsonl import json_object, line_of
 from tests.fakes.hostile_texts import EVERYTHING
 from tests.makers.report_example import agent_episode, episodes_of, example_report, halves, make_page, write_run
 
@@ -39,9 +39,9 @@ def test_a_filter_a_group_and_a_trajectory_are_a_click_apart_and_each_is_a_link(
     opened.page.press("#filter", "Enter")
     opened.wait("#columns :text('↓')")
     opened.wait_text("#found", r"\d+ of 102")
-    tokens = [int(text) for text in opened.texts("#shelf .row .cell:nth-child(9)")]
+    tokens = [int(text) for text in opened.texts("#shelf .of-tokens")]
     assert tokens == sorted(tokens, reverse=True) and 0 < len(tokens) < 24
-    assert set(opened.texts("#shelf .row .cell:nth-child(2)")) <= {"2", "3"}
+    assert set(opened.texts("#shelf .of-step")) <= {"2", "3"}
     opened.page.locator("#shelf .row").first.click()
     opened.wait("#episode .card.model")
     kinds = [card.get_attribute("class") for card in opened.page.locator("#episode .card").all()]
@@ -218,18 +218,18 @@ def test_layers_over_a_hidden_one_lie_on_those_that_are_shown(visit: Any, report
     assert opened.faults() == []
 
 
-TERMS = {
-    **{"step=2-3": [1, 2], "step=2:3": [1, 2], "step!=2": [0, 2, 3], "reward>0.5": [3], "reward=-1:0": [0, 1]},
-    **{"reward=none": [2], "reward=any": [0, 1, 3], "correct=1": [3], "failed=any": [2], "failed=time": [2]},
+TERMS = {  # without a wish the newest step comes first
+    **{"step=2-3": [2, 1], "step=2:3": [2, 1], "step!=2": [3, 2, 0], "reward>0.5": [3], "reward=-1:0": [1, 0]},
+    **{"reward=none": [2], "reward=any": [3, 1, 0], "correct=1": [3], "failed=any": [2], "failed=time": [2]},
     **{
         "end!=answered": [2],
         "failed==time": [],
         "failed==timeout": [2],
         "sort=-reward": [3, 1, 0, 2],
         "sort=reward": [0, 1, 3, 2],
-        "nonsense=1": [0, 1, 2, 3],
+        "nonsense=1": [3, 2, 1, 0],
     },
-    **{"step>=2&step<4": [1, 2], "reward=0": [1], "reward=x": [], "correct=0&sort=-step": [0]},
+    **{"step>=2&step<4": [2, 1], "reward=0": [1], "reward=x": [], "correct=0&sort=-step": [0]},
 }
 
 
@@ -244,7 +244,7 @@ def test_terms_of_a_filter(visit: Any, report: str) -> None:
     assert matches == TERMS
 
 
-def test_the_list_shows_the_question_and_the_last_message(visit: Any, report: str) -> None:
+def test_the_list_shows_question_answer_and_right_answer(visit: Any, report: str) -> None:
     opened = visit(f"{report}#t?sort=-reward")
     opened.page.wait_for_function("[...listed.rows.keys()].every(place => store.told.has(place))")
     place = opened.page.evaluate("[...listed.rows.keys()][2]")
@@ -252,8 +252,9 @@ def test_the_list_shows_the_question_and_the_last_message(visit: Any, report: st
         "place => store.episode(place).then(e => [e.task.question, e.messages.at(-1).content])", place
     )
     row = opened.page.locator("#shelf .row").nth(2)
-    question, message = (row.locator(f".cell:nth-child({at})").inner_text() for at in (4, 14))
+    question, message, right = (row.locator(f".of-{name}").inner_text() for name in ("task_id", "said", "answers"))
     assert question and expected[0].startswith(question.strip()[:40]) and expected[1].endswith(message.strip()[-20:])
+    assert right == "62"
     assert opened.faults() == []
 
 
@@ -337,8 +338,82 @@ def test_a_phone_shows_the_name_of_the_run_and_no_wider_page(visit: Any, report:
     if link == "#t":
         opened.wait("#shelf .row")
         headers = [cell.inner_text() for cell in opened.page.locator("#columns .cell:visible").all()]
-        assert headers == ["step", "task", "episode", "reward", "right"]
+        assert headers == ["step", "question", "answer", "right answer", "right", "reward"]
     if not link:
         lines = "e => e.getClientRects().length && Math.round(e.getBoundingClientRect().height / 19)"
         assert max(cell.evaluate(lines) for cell in opened.page.locator(".table th:visible").all()) <= 3
+    assert opened.faults() == []
+
+
+# Texts smaller than 12 px, of elements and of canvases; what fillText wrote is kept in `drawn`.
+SMALL = """() => {
+    const nodes = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT), small = [];
+    while (nodes.nextNode()) {
+        const { parentElement: own, data } = nodes.currentNode;
+        if (data.trim() && own.checkVisibility() && parseFloat(getComputedStyle(own).fontSize) < 12) small.push(data);
+    }
+    return [...small, ...drawn.filter(([size]) => size < 12).map(([, text]) => text)];
+}"""
+DRAWN = """window.drawn = []; const fillText = CanvasRenderingContext2D.prototype.fillText;
+CanvasRenderingContext2D.prototype.fillText = function (text, ...rest) {
+    drawn.push([parseFloat(/[\\d.]+px/.exec(this.font)[0]) / devicePixelRatio, text]);
+    return fillText.call(this, text, ...rest);
+};"""
+COLOURS = ["good", "bad", "warn", "policy", "world", "quiet", *(f"series-{number}" for number in range(1, 9))]
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("width", [1400, 390])
+def test_a_reader_clicks_through_all_of_it(visit: Any, report: str, width: int, scheme: str) -> None:
+    opened = visit(report, color_scheme=scheme)
+    page = opened.page
+    page.set_viewport_size({"width": width, "height": 844})
+    page.add_init_script(DRAWN)
+    page.reload()
+    opened.wait("body[data-ready]")
+
+    def look(selector: str, *clicks: str) -> None:
+        for click in clicks:
+            page.click(click)
+        opened.wait(selector)
+        assert page.evaluate(SMALL) == []
+        assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+
+    order = [".verdict .finding-text", ".verdict .trust", ".verdict .advice", ".tiles", ".chart"]
+    tops = [page.locator(selector).first.bounding_box()["y"] for selector in order]
+    assert tops == sorted(tops) and tops[-2] < 844
+    values = page.evaluate("names => names.map(name => style(`--${name}`))", COLOURS)
+    assert len(set(values)) == len(COLOURS)
+    page.evaluate("document.querySelectorAll('#report details').forEach(each => { each.open = true; })")
+    look("#section-folded canvas")
+    assert page.evaluate("drawn.length") > 0
+    look("[data-chart=reward].current", "a.tile >> nth=0")
+    look("dialog[open]", "#help-button")
+    look("#shelf .row .of-said span", "dialog button", "nav a[data-view=list]")
+    look("#episode .card.model", "#shelf .row >> nth=0")
+    page.click("nav a[data-view=list]")
+    look("#episode .card.model", ".quick a:text-is('training')", "#shelf .row >> nth=0")
+    for colour in ("log-prob", "version", "trained", "advantage"):
+        look(".tokens span", f"#episode .choice button:text-is('{colour}')")
+    look("#group .sibling", "text=all 4 siblings")
+    assert page.locator("#group .each tr").last.bounding_box()["y"] < 844
+    look("#episode .card.model", "#group .each a >> nth=0")
+    look(".verdict", "nav a[data-view=report]")
+    assert opened.faults() == []
+
+
+def test_the_sibling_that_differs_comes_first_and_all_are_on_the_screen(visit: Any, tmp_path: Path) -> None:
+    run = write_run(tmp_path / "run", steps=1, groups=1, siblings=16)
+    path = run / "trajectories/step-000001.jsonl"
+    lines = [json_object(line, "here") for line in path.read_bytes().splitlines()]
+    for at, line in enumerate(lines):
+        line |= {"reward": float(at == 11), "correct": at == 11, "end": "answered", "failure": None}
+    path.write_bytes(b"".join(map(line_of, lines)))
+    write_page(example_report(), [episodes_of(run)], tmp_path / "report.html")
+    opened = visit(f"{(tmp_path / 'report.html').as_uri()}#g/step-000001:0")
+    opened.wait("#group .sibling")
+    names = opened.texts("#group .each a")
+    assert names[:3] == ["sibling 11", "sibling 0", "sibling 1"] and len(names) == 16
+    assert opened.page.locator("#group .each tr").last.bounding_box()["y"] < 760
+    assert opened.text("#group .sibling b").startswith("sibling 11")
     assert opened.faults() == []

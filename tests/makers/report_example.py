@@ -281,6 +281,7 @@ def example_report(names: Sequence[str] = ("made",), steps: int = 245, text: str
             }
             for name in names
         ],
+        "trust": {"level": "good", "text": f"as far as one seed tells: lag and gap are within their limits.{text}"},
         "tiles": [
             {
                 "label": "reward, last 10 steps",

@@ -18,9 +18,9 @@ BUDGET = {
     "envs": 27_140,
     "actors": 5_995,
     "learners": 5_760,
-    "launch": 39_140,
+    "launch": 39_185,
     "benchmarks": 9_030,
-    "tests": 85_590,
+    "tests": 85_685,
 }
 
 

@@ -18,7 +18,7 @@ from launch.run_dir.settings import group_runs
 from launch.tools.report.advice import ORDER
 from launch.tools.report.advise import advise
 from launch.tools.report.chart_table import SECTIONS
-from launch.tools.report.charts import COLOURS, colour_labels, make_charts
+from launch.tools.report.charts import REST, colour_labels, make_charts
 from launch.tools.report.compare import MOST_DRAWN, Groups, compare_tables, few_seeds, merge_seeds
 from launch.tools.report.cost import make_cost
 from launch.tools.report.facts import all_stages, main_stage
@@ -26,14 +26,13 @@ from launch.tools.report.headline import headline
 from launch.tools.report.over_seeds import judge_settings
 from launch.tools.report.seconds import account
 from launch.tools.report.tables import Looked, make_tables
-from launch.tools.report.tiles import make_tiles
+from launch.tools.report.tiles import make_tiles, trust, weigh
 from launch.tools.report.verdict import Verdict, judge
 from launch.tools.report.words import plain
 from rlsys.untrusted import visible
 
 FORMAT = 1
 EVENTS = 200  # the newest: a page's table, and events.jsonl has all
-REST = COLOURS  # the grey of phases that the chart of seconds has no line for
 HOME = re.compile(r"(?<![\w.])/(?:home|Users)/[^/\s\"']+")
 Report = dict[str, Any]
 
@@ -66,11 +65,13 @@ def _of_one(run: RunDirectory, verdict: Verdict, episodes: Episodes | None, pric
         tables["cost"] = cost
     charts = make_charts([run], [""])
     colour_labels(charts)
+    tiles = make_tiles(stage) if stage is not None else []
     return {
         "format": FORMAT,
         "title": visible(run.path.name),
         "runs": [_entry(run, "", verdict)],
-        "tiles": make_tiles(stage) if stage is not None else [],
+        "trust": trust(tiles) if stage is not None else None,
+        "tiles": weigh(tiles),
         "advice": [entry.to_json() for entry in advice],
         "time": _coloured(account(stage), charts) if stage is not None else {"total_s": 0.0, "parts": []},
         "sections": _sections(charts, tables),

@@ -24,8 +24,11 @@ from launch.tools.report.words import mean, number, total
 POINTS = 2_000  # of a series: more are averaged, with their lowest and highest as a band
 SERIES = 12  # of a chart and a run
 DIGITS = 6  # of a number in a chart
-COLOURS = 8  # of report.css
-HELD_OUT = "held-out "  # before the name of a play, beside training
+HELD_OUT = "held-out"  # a series, or before the name of a play beside training
+# Numbers of the colours of report.css, where it says what each means: of what trains, of held-out tasks, of the others
+# of a chart, of what failed and of limits, of the rest.
+TRAINED, PLAYED, OTHERS, FAILED, REST = (0,), (1, 2), (3, 4, 5, 6, 7, 8), 9, 10
+FIXED = {"its limit": FAILED, "failed": FAILED, "other": REST}
 MARKS = 200  # lines of events in a chart: more cover it
 
 
@@ -67,17 +70,27 @@ def make_charts(runs: Sequence[RunDirectory], labels: Sequence[str]) -> dict[str
 
 def colour_labels(charts: dict[str, Any]) -> None:
     """Give each series the number of its colour: the same for the same label in all charts of a page."""
-    palette: dict[str, int] = {}
+    palette = dict(FIXED)
+    several = len({line["run"] for chart in charts.values() for line in chart["series"]}) > 1
     for chart in charts.values():
-        labels = list(dict.fromkeys(line["label"].removeprefix(HELD_OUT) for line in chart["series"]))
+        labels = {_own_label(line): _is_held_out(line) and not several for line in chart["series"]}
         colours: dict[str, int] = {}
         before = [label for label in palette if label in labels]  # those with a colour take it first, the oldest before
         for label in (*before, *(label for label in labels if label not in palette)):
-            free = [at for at in range(COLOURS) if at not in colours.values()] or [len(colours) % COLOURS]
-            colours[label] = palette[label] if palette.get(label) in free else free[0]
-            palette.setdefault(label, colours[label])
+            own = (*PLAYED, *OTHERS) if labels[label] else (*TRAINED, *OTHERS)
+            free = [at for at in own if at not in colours.values()] or [own[len(colours) % len(own)]]
+            known = palette.setdefault(label, free[0])
+            colours[label] = known if label in FIXED or known not in colours.values() else free[0]
         for line in chart["series"]:
-            line["colour"] = colours[line["label"].removeprefix(HELD_OUT)]
+            line["colour"] = colours[_own_label(line)]
+
+
+def _own_label(line: Mapping[str, Any]) -> str:
+    return str(line["label"]).removeprefix(f"{HELD_OUT} ")
+
+
+def _is_held_out(line: Mapping[str, Any]) -> bool:
+    return bool(line["kind"] == "dots" or line["label"] == HELD_OUT)
 
 
 def compared_spec(spec: ChartSpec, runs: Sequence[Drawn]) -> ChartSpec:
@@ -293,7 +306,7 @@ def _held_out(view: Drawn, only_shares: bool, only: str = "") -> Iterator[dict[s
             continue
         intervals = [point.interval or (point.value, point.value) for point in selected]
         yield {
-            "label": view.label or (f"{HELD_OUT}{play}" if only_shares else play),
+            "label": view.label or (f"{HELD_OUT} {play}" if only_shares else play),
             "run": view.at,
             "stage": selected[-1].of.stage,
             "kind": "dots",

@@ -1,4 +1,4 @@
-"""May it be trusted? Six numbers of the stage that is looked at, each with what it should be."""
+"""May it be trusted? Numbers of the stage that is looked at, each with what it should be; a page shows six of them."""
 
 from __future__ import annotations
 
@@ -8,19 +8,37 @@ from typing import Any
 import numpy as np
 
 from launch.driver.observe import levels
-from launch.tools.report.facts import Stage, count_groups
+from launch.tools.report.facts import Stage, count_groups, count_played
 from launch.tools.report.words import mean, number, plural, score, share, total
 
 Tile = dict[str, Any]
 MANY = 0.5  # share of groups without signal: half of what was played taught nothing
 FAILED = 0.1  # share of the episodes
 KINDS = ("infra", "timeout", "data")
+SHOWN = 6  # tiles: a row of a laptop, and more are not read
+WEIGHTS = {"bad": 0, "warn": 1}  # what is unusual stands first and large; all else in the order of TILES
+SOUND = {"policy lag, most": "policy lag", "engine-learner gap": "engine-learner gap", "failed episodes": "failures"}
 
 
 def make_tiles(stage: Stage) -> list[Tile]:
     """The tiles of a stage: those whose columns it has."""
     tiles = [make(stage) for make in TILES]
     return [tile for tile in tiles if tile is not None]
+
+
+def weigh(tiles: Sequence[Tile]) -> list[Tile]:
+    return sorted(tiles, key=lambda tile: WEIGHTS.get(tile["level"], len(WEIGHTS)))[:SHOWN]
+
+
+def trust(tiles: Sequence[Tile]) -> dict[str, str]:
+    """In words: whether what was trained is what was sampled and graded."""
+    known = [tile for tile in tiles if tile["label"] in SOUND and tile["level"] != "none"]
+    doubts = [f"{tile['label']} {tile['value']} ({tile['note']})" for tile in known if tile["level"] == "bad"]
+    if doubts:
+        return {"level": "bad", "text": f"as it is: {'; '.join(doubts)}."}
+    sound = ", ".join(SOUND[tile["label"]] for tile in known)
+    text = f"nothing is over its limit ({sound})" if sound else "nothing was measured that speaks against it"
+    return {"level": "good" if sound else "unknown", "text": f"as far as one seed tells: {text}."}
 
 
 def _tile(label: str, value: str, note: str, level: str, chart: str) -> Tile:
@@ -53,8 +71,7 @@ def _signal(stage: Stage) -> Tile | None:
     if overall is None or last is None:
         return None
     level = "bad" if last >= levels.NEARLY_ALL else "warn" if last > MANY else "ok"
-    note = f"last {len(stage.last)} steps {share(last)}"
-    return _tile("groups without signal", share(overall), note, level, "signal")
+    return _tile("groups without signal", share(last), f"of the whole stage {share(overall)}", level, "signal")
 
 
 def _lag(stage: Stage) -> Tile | None:
@@ -79,7 +96,7 @@ def _gap(stage: Stage) -> Tile | None:
     shares = np.where(np.isnan(limits), 0.0, gaps / limits)
     at = int(np.argmax(np.where(valid, shares, -1.0))) if (shares[valid] > 0).any() else int(np.nanargmax(gaps))
     note = "" if np.isnan(limits[at]) else f"limit {number(float(limits[at]))}"
-    level = "none" if not note else "ok" if gaps[at] <= limits[at] else "warn"
+    level = "none" if not note else "ok" if gaps[at] <= limits[at] else "bad"
     return _tile("engine-learner gap", number(float(gaps[at])), note, level, "gap")
 
 
@@ -113,6 +130,17 @@ def _busy(stage: Stage) -> Tile | None:
     return _tile("engine busy", share(stage.engine_busy), f"learner {share(learner_busy(stage))}", "none", "busy")
 
 
+def _unanswered(stage: Stage) -> Tile | None:
+    """Only where many of the last episodes ended without an answer that could be read: how most of them did."""
+    shares = {end: mean(stage.last.known(f"episode/{end}")) or 0.0 for end in ("token_limit", "malformed")}
+    end = max(shares, key=shares.__getitem__)
+    if shares[end] < levels.CUT:
+        return None
+    label = "cut off by a limit" if end == "token_limit" else "malformed episodes"
+    level = "bad" if shares[end] >= levels.NEARLY_ALL else "warn"
+    return _tile(label, share(shares[end]), f"of {number(count_played(stage.last))} episodes", level, "ends")
+
+
 def _restarts(stage: Stage) -> Tile | None:
     """Only where there were any: of the whole run."""
     kinds = [str(event.get("kind")) for event in stage.run.events]
@@ -122,4 +150,6 @@ def _restarts(stage: Stage) -> Tile | None:
     return _tile("restarts", str(restarts), f"{lost} lost", "warn", "restarts")
 
 
-TILES: Sequence[Callable[[Stage], Tile | None]] = (_reward, _loss, _signal, _lag, _gap, _failures, _busy, _restarts)
+TILES: Sequence[Callable[[Stage], Tile | None]] = (
+    *(_reward, _loss, _signal, _lag, _gap, _failures, _unanswered, _restarts, _busy),
+)

@@ -9,7 +9,7 @@ const charts = new Map();
 let axis = "step", zoom = null, printing = false;
 
 const style = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
-const colourOf = (number) => style(`--series-${number % 8}`);
+const colourOf = (number) => style(`--series-${number}`);
 function runningMean(values, window) {
   const last = []; // known values, of which the mean is taken
   let sum = 0;
@@ -56,7 +56,7 @@ function plan(chart) {
   const labels = [...new Set(series.map((own) => own.label))], colours = labels.map((label, at) => series.find((own) => own.label === label).colour ?? at);
   const longest = Math.max(0, ...series.map((own) => own.y.filter((value) => typeof value === "number").length));
   const window = Math.max(1, Math.round(longest / SMOOTH));
-  const drawn = [{}], data = [xs], bands = [], intervals = [];
+  const drawn = [{}], data = [xs], intervals = [];
   const add = (values, options) => { drawn.push({ spanGaps: false, points: { show: false }, ...options }); data.push(values); return data.length - 1; };
   const stacked = chart.stacked ? cumulate(series).reverse() : series.map((own) => ({ ...own, shown: own.y }));
   for (const own of stacked) {
@@ -67,15 +67,14 @@ function plan(chart) {
       if (own.low && own.high) intervals.push({ own, stroke, series: drawn.length - 1 });
     } else {
       if (own.low && own.high) {
-        const [low, high] = [own.low, own.high].map((values) => add(runningMean(values, window), { width: 0, owner: number }));
-        bands.push({ series: [high, low], fill: `rgba(${rgb(stroke)}, 0.16)` });
+        for (const values of [own.low, own.high]) add(runningMean(values, window), { stroke: tint(stroke, 0.5), width: 1, dash: [2, 3], owner: number });
       }
       const known = own.y.filter((value) => typeof value === "number").length;
-      if (window > 1) add(own.shown, { stroke: `rgba(${rgb(stroke)}, 0.3)`, width: 1, owner: number });
+      if (window > 1) add(own.shown, { stroke: tint(stroke, 0.3), width: 1, owner: number });
       add(runningMean(own.shown, window), { stroke, width: 1.6, points: { show: known <= FEW, size: 5, fill: stroke }, owner: number });
     }
   }
-  return { xs, steps, series, labels, colours, drawn, data, bands, intervals };
+  return { xs, steps, series, labels, colours, drawn, data, intervals };
 }
 
 function range(chart, planned) {
@@ -98,7 +97,7 @@ function drawOver(chart, planned) {
     ctx.save();
     ctx.rect(bbox.left, bbox.top, bbox.width, bbox.height);
     ctx.clip();
-    ctx.font = `${10 * ratio}px system-ui, sans-serif`;
+    ctx.font = `${12 * ratio}px system-ui, sans-serif`;
     ctx.textAlign = "left";
     ctx.textBaseline = "alphabetic";
     ctx.fillStyle = style("--quiet");
@@ -114,7 +113,7 @@ function drawOver(chart, planned) {
       if ((each.kind === "stage" || each.kind === "restart") && x > written + 40 * ratio) {
         const text = shown(each.label), fits = x + ctx.measureText(text).width < bbox.left + bbox.width;
         ctx.textAlign = fits ? "left" : "right";
-        ctx.fillText(text, x + (fits ? 3 : -3) * ratio, bbox.top + 10 * ratio);
+        ctx.fillText(text, x + (fits ? 3 : -3) * ratio, bbox.top + 11 * ratio);
         written = x;
       }
     }
@@ -124,7 +123,7 @@ function drawOver(chart, planned) {
       ctx.strokeStyle = style("--bad");
       ctx.setLineDash([5 * ratio, 4 * ratio]);
       line(bbox.left, y, bbox.left + bbox.width, y);
-      ctx.fillText(shown(chart.limit.label), bbox.left + bbox.width - 4 * ratio, y + (y < bbox.top + 24 * ratio ? 11 : -3) * ratio);
+      ctx.fillText(shown(chart.limit.label), bbox.left + bbox.width - 4 * ratio, y + (y < bbox.top + 24 * ratio ? 13 : -3) * ratio);
     }
     ctx.setLineDash([]);
     for (const { own, stroke, series } of planned.intervals) {
@@ -169,7 +168,7 @@ function drawChart(figure) {
     return;
   }
   fill(holder);
-  const line = { stroke: style("--quiet"), font: "11px system-ui, sans-serif", ticks: { show: false } };
+  const line = { stroke: style("--quiet"), font: "12px system-ui, sans-serif", ticks: { show: false } };
   const grid = { stroke: style("--line"), width: 1 };
   const isPower = (value) => Math.abs(Math.log10(value) - Math.round(Math.log10(value))) < 1e-9;
   const onPowers = (_, values) => values.map((value) => (value && isPower(value) ? value : null));
@@ -178,7 +177,7 @@ function drawChart(figure) {
     return values.map((value) => (value && (few || isPower(value)) ? value.toExponential(0).replace("e+", "e") : ""));
   };
   const plot = new uPlot({
-    width: holder.clientWidth || 380, height: printing ? 150 : 168, padding: [8, 14, 0, 0], series: planned.drawn, bands: planned.bands, legend: { show: false },
+    width: holder.clientWidth || 380, height: printing ? 150 : 168, padding: [8, 14, 0, 0], series: planned.drawn, legend: { show: false },
     scales: { x: { time: false, range: (_, low, high) => (low === high ? [low - 1, high + 1] : [low, high]) }, y: chart.log ? { distr: 3, range: (_, low, high) => uPlot.rangeLog(Math.min(low, chart.limit?.y ?? low), Math.max(high, chart.limit?.y ?? high), 10, true) } : { range: range(chart, planned) } },
     axes: [{ ...line, grid: { show: false }, size: 24, space: 60, values: (_, values) => values.map(brief) },
       { ...line, grid: chart.log ? { ...grid, filter: onPowers } : grid, size: 46, space: 32, values: chart.log ? powers : (_, values) => values.map(brief) }],
@@ -222,7 +221,7 @@ function drawKey(label, number, colour, hide) {
   box.style.backgroundColor = colourOf(colour);
   const key = button("", () => {
     hide(number, key.classList.toggle("off"));
-  }, label);
+  }, `${label}: click to hide or show`);
   key.append(box, shown(shorten(label, 40)));
   return key;
 }

@@ -85,12 +85,13 @@ function trainedOf(episode, start, end) {
 
 function marksOf(episode, number, text) {
   return episode.findings.filter((each) => each.message === number && Number.isInteger(each.start) && Number.isInteger(each.end))
-    .slice(0, MARKS).map((each) => ({ start: offsetAt(text, each.start), end: offsetAt(text, each.end), class: "finding", title: findingText(each) }));
+    .slice(0, MARKS).map((each) => ({ start: offsetAt(text, each.start), end: offsetAt(text, each.end), class: `finding ${kindOf(each)}`, title: findingText(each) }));
 }
 const quoteOf = (each, text) => {
   const said = typeof each.text === "string" ? each.text : text.slice(offsetAt(text, each.start ?? 0), offsetAt(text, each.end ?? 0));
   return said ? `\u201c${shorten(said, 200)}\u201d` : "";
 };
+const kindOf = (each) => (each.value > 0 ? "is-right" : "is-wrong");
 const findingText = (each) => `${asText(each.rule)} ${typeof each.value === "number" ? signed(each.value) : asText(each.value)}`;
 
 // A card for each message: who said it stands in colour, edge and word.
@@ -106,7 +107,7 @@ function drawCard(episode, number, prompt, turn, tokens, most) {
   const label = make("div", { class: "who" }, make("b", {}, word), make("span", {}, size), call ? make("span", { class: "called" }, `calls ${call.name}`) : null);
   const findings = episode.findings.filter((each) => each.message === number);
   const under = findings.length ? make("ul", { class: "findings" }, findings.slice(0, 50).map((each) =>
-    make("li", {}, make("b", {}, findingText(each)), ` ${quoteOf(each, own.content)}`))) : null;
+    make("li", {}, make("b", { class: kindOf(each) }, findingText(each)), ` ${quoteOf(each, own.content)}`))) : null;
   const judged = kind === "model" && episode.judgements[turn] ? make("p", { class: "judged" }, "judge: ", shorten(episode.judgements[turn], FOLD)) : null;
   return make("article", { class: `card ${kind}` }, label, make("div", { class: "said" }, body, under, judged));
 }
@@ -180,16 +181,20 @@ async function drawEpisode() {
     episode.unreadable === null ? null : make("section", { class: "failure" }, make("h3", {}, "This line cannot be read"), drawText(`${asText(episode.unreadable)}\n${asText(episode.line.line)}`)),
     drawFailure(episode.failure, "Failed"), episode.retried.slice(0, 20).map((each) => drawFailure(each, "Failed before, and was played again")),
     make("div", { class: "columns" }, drawCards(episode, turns, most),
-      make("aside", {}, drawParts(episode), drawAgent(episode), drawSiblings(place), drawTask(episode), drawMore(episode))));
+      make("aside", {}, drawParts(episode), drawAgent(episode), drawSiblings(store.groups.get(group), place), drawTask(episode), drawMore(episode))));
 }
 
-function drawSiblings(place) {
-  const places = store.groups.get(store.groupOf(place));
+// A row for each, and all of them on the screen: those whose reward is rare come first. place: the one that is shown.
+function drawSiblings(places, place) {
   if (places.length < 2) return null;
-  const rows = places.slice(0, 64).map((other) => make("tr", {},
-    make("td", {}, other === place ? make("b", {}, `sibling ${store.get("sibling", other)}`) : make("a", { href: linkTo("t", store.id(other)) }, `sibling ${store.get("sibling", other)}`)),
-    make("td", {}, store.get("end", other) ?? ""), make("td", { class: "number" }, fixed(store.get("reward", other)))));
-  return make("section", {}, make("h3", {}, "Siblings"), make("table", { class: "parts" }, rows));
+  const rows = rarestFirst(places).slice(0, 64).map((other) => {
+    const name = `sibling ${store.get("sibling", other)}`, right = asNumber(store.get("correct", other));
+    return make("tr", {}, make("td", {}, other === place ? make("b", {}, name) : make("a", { href: linkTo("t", store.id(other)) }, name)),
+      make("td", { class: right ? "is-right" : "is-wrong" }, cellText("correct", other)), make("td", { class: "number" }, fixed(store.get("reward", other))),
+      make("td", {}, cellText("end", other)), place === null ? ["tokens", "turns"].map((name) => make("td", { class: `number of-${name}` }, `${cellText(name, other)} ${name}`)) : null,
+      place === null ? make("td", { class: "cell" }, store.told.get(other)?.said ?? "") : null);
+  });
+  return make("section", {}, make("h3", {}, "Siblings"), make("table", { class: "parts each" }, rows));
 }
 
 function drawTask(episode) {

@@ -75,8 +75,9 @@ function filterColumns(filter) {
   return sortPlaces(places, filter.sort);
 }
 
+// Without a wish the newest step first.
 function sortPlaces(places, sort) {
-  if (!sort) return places;
+  sort ??= ["step", -1];
   const column = store.column(sort[0]);
   const key = (place) => asNumber(column[place] ?? null);
   return places.sort((a, b) => {

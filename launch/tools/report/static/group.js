@@ -42,13 +42,9 @@ function drawSibling(place, episode, part, equal) {
     card.querySelector(".who").append(make("span", { class: "parting" }, `siblings part here${alike}`));
   }
   for (const prompt of drawn.slice(0, episode.prompt.length)) prompt.remove();
-  const correct = asNumber(store.get("correct", place));
   return make("section", { class: "sibling" },
-    make("a", { class: "bar", href: linkTo("t", store.id(place)) }, make("b", {}, `sibling ${store.get("sibling", place)}`),
-      make("span", { class: correct === null ? "" : correct ? "is-right" : "is-wrong" }, correct === null ? "" : correct ? "\u2713" : "\u2717"),
+    make("a", { class: "bar", href: linkTo("t", store.id(place)) }, make("b", {}, `sibling ${[place, ...equal].map((each) => store.get("sibling", each)).join(", ")} \u2192`),
       make("span", { class: "number" }, store.get("reward", place) === null ? "no reward" : `reward ${brief(store.get("reward", place))}`)),
-    equal.length ? make("p", { class: "quiet" }, `and ${equal.length} equal: `, equal.flatMap((other) => [make("a", { href: linkTo("t", store.id(other)) }, store.get("sibling", other)), " "])) : null,
-    make("div", { class: "facts" }, factsOf(place).slice(2, 8)),
     episode.parts.length ? make("p", { class: "quiet" }, episode.parts.slice(0, 8).map(([name, value]) => `${shorten(name, 40)} ${brief(value)}`).join(" \u00b7 ")) : null,
     drawFailure(episode.failure, "Failed"), cards);
 }
@@ -65,12 +61,13 @@ async function showGroup(id) {
   const chosen = rarestFirst(places).slice(0, 64); // siblings side by side
   const turn = ++asked, episodes = await Promise.all(chosen.map((place) => store.episode(place)));
   if (turn !== asked) return;
+  chosen.forEach((place, at) => store.told.set(place, tell(episodes[at])));
   const kinds = kindsOf(chosen, episodes), part = kinds.length > 1 ? parting(episodes) : null;
-  const first = chosen[0], prompt = episodes[0].prompt;
+  const first = chosen[0], prompt = episodes[0].prompt, { answers } = store.told.get(first);
   fill(view,
     make("div", { class: "bar" }, make("a", { href: listed.text ? `#t?${encodeFilter(listed.text)}` : "#t" }, "\u2190 list"),
-      make("h2", {}, `group ${id}`), make("span", { class: "quiet" }, `${places.length} ${places.length === 1 ? "trajectory" : "siblings"} of one task`)),
-    make("div", { class: "cards shared" }, prompt.slice(0, 20).map((message) => make("article", { class: "card prompt" },
+      make("h2", {}, `group ${id}`), make("span", { class: "quiet" }, `${places.length} ${places.length === 1 ? "trajectory" : "siblings"} of one task${answers ? `; right answer: ${answers}` : ""}`)),
+    drawSiblings(chosen, null), make("div", { class: "cards shared" }, prompt.slice(0, 20).map((message) => make("article", { class: "card prompt" },
       make("div", { class: "who" }, make("b", {}, `prompt, ${message.role}`)), make("div", { class: "said" }, drawText(message.content, [], 1500))))),
     make("div", { class: "siblings" }, kinds.map(([place, episode, equal]) => drawSibling(place, episode, part, equal))),
     drawOthers(first));

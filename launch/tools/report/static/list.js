@@ -2,21 +2,20 @@
 // The list of trajectories: rows of one height, of which only those in view are elements.
 // The first column is drawn where there are several runs.
 
-const ROW = 24; // pixels, as in report.css
 const MOST = 600_000; // rows: browsers draw no element that is much higher
 const COLUMNS = [ // column, title, class
-  ["run", "run", "wide run"], ["step", "step", "number"], ["play", "played for", ""], ["task_id", "task", "wide"], ["sibling", "episode", ""],
-  ["reward", "reward", "number"], ["correct", "right", ""], ["advantage", "advantage", "number"],
-  ["tokens", "tokens", "number"], ["turns", "turns", "number"], ["calls", "calls", "number"], ["end", "end", ""],
-  ["failure", "failure", ""], ["said", "last message", "wide"],
+  ["run", "run", "wide run"], ["step", "step", "number"], ["play", "played for", ""], ["task_id", "question", ""],
+  ["said", "answer", "wide"], ["answers", "right answer", "wide"], ["correct", "right", ""], ["reward", "reward", "number"],
+  ["advantage", "advantage", "number"], ["tokens", "tokens", "number"], ["turns", "turns", "number"], ["end", "end", ""], ["sibling", "episode", ""],
 ];
-const TOLD = 160; // characters of a question, and of a last message
+const TOLD = 160; // characters of a question, of the end of a last message, and of the right answers
 const listed = { text: "", places: [], at: 0, search: 0, telling: 0, rows: new Map() };
 
 const CELLS = new Map([
   ["run", (place) => page.runs[store.get("run", place)]?.label ?? ""],
   ["play", (place) => store.get("play", place) ?? store.get("stage", place) ?? "training"],
   ["sibling", (place) => `${store.get("sequence", place)}.${store.get("sibling", place)}`],
+  ["end", (place) => store.get("failure", place) ?? store.get("end", place) ?? ""],
   ["correct", (place) => ({ 1: "\u2713", 0: "\u2717" })[asNumber(store.get("correct", place))] ?? ""],
   ["reward", (place) => fixed(store.get("reward", place))],
   ["advantage", (place) => (store.get("advantage", place) === null ? "" : signed(store.get("advantage", place)))],
@@ -28,7 +27,7 @@ function rowOf(place) {
   const row = make("a", { class: "row", href: linkTo("t", store.id(place)) });
   if (store.get("failure", place) !== null) row.classList.add("broken");
   for (const [name, , kind] of COLUMNS) {
-    const cell = make("span", { class: `cell ${kind}` }, cellText(name, place));
+    const cell = make("span", { class: `cell of-${name} ${kind}` }, cellText(name, place));
     if (name === "correct") cell.classList.add(asNumber(store.get(name, place)) ? "is-right" : "is-wrong");
     row.append(cell);
   }
@@ -36,13 +35,18 @@ function rowOf(place) {
   return row;
 }
 
-// What only the line of a trajectory tells: the task by its question, and what the model said last.
+// What only the line of a trajectory tells, by column: the task by its question, what the model said last, and the right answers.
 function fillTold(row, place) {
-  const told = store.told.get(place);
-  if (!told) return;
-  const cells = new Map(COLUMNS.map(([name], at) => [name, row.children[at]]));
-  cells.get("task_id").title = shown(store.get("task_id", place) ?? "");
-  for (const [name, text] of [["task_id", told.question], ["said", told.said]]) if (text) fill(cells.get(name), put(document.createElement("span"), text));
+  COLUMNS.forEach(([name], at) => {
+    const text = store.told.get(place)?.[name];
+    if (text) fill(row.children[at], make("span", { title: text }, text));
+  });
+}
+
+function tell({ task, prompt, messages }) {
+  const asked = asText(task.question) || (prompt.at(-1)?.content ?? ""), last = messages.findLast((each) => each.role === "assistant")?.content ?? "";
+  const answers = list(task.answers).map(asText).join(" | ") || asText(task.answer);
+  return { task_id: asked.trim().slice(0, TOLD), said: last.trim().slice(-TOLD), answers: answers.slice(0, TOLD) };
 }
 
 // Of the rows in view, block after block; of a list that is spread over many blocks, of the first of them.
@@ -54,10 +58,7 @@ async function tellRows() {
     for (const place of unknown.filter((each) => store.blockOf(each) === block)) {
       const line = lines[place - store.starts[block]];
       if (line === undefined) continue; // the server did not answer: asked again with the next rows
-      const episode = asEpisode(line);
-      const asked = asText(episode.task.question) || (episode.prompt.at(-1)?.content ?? "");
-      const last = episode.messages.findLast((each) => each.role === "assistant")?.content ?? "";
-      store.told.set(place, { question: asked.trim().slice(0, TOLD), said: last.trim().slice(-TOLD) });
+      store.told.set(place, tell(asEpisode(line)));
       fillTold(listed.rows.get(place), place);
     }
   }
@@ -66,8 +67,10 @@ async function tellRows() {
 const linkTo = (kind, id) => `#${kind}/${encodeURIComponent(id).replace(/%(2F|3A)/g, decodeURIComponent)}${listed.text ? "?" + encodeFilter(listed.text) : ""}`;
 const encodeFilter = (text) => text.split("&").map((term) => encodeURIComponent(term).replace(/%(3D|3E|3A|2F)/g, decodeURIComponent)).join("&");
 
+const rowHeight = () => parseInt(style("--row"), 10);
+
 function drawRows() {
-  const view = byId("rows"), height = view.clientHeight || 600; // its first row is the head
+  const view = byId("rows"), height = view.clientHeight || 600, ROW = rowHeight(); // its first row is the head
   const first = Math.max(0, Math.floor(view.scrollTop / ROW) - 8);
   const last = Math.min(Math.min(listed.places.length, MOST), first + Math.ceil(height / ROW) + 16);
   const shelf = byId("shelf");
@@ -88,14 +91,14 @@ function drawRows() {
 function drawHead(filter) {
   const head = byId("columns");
   fill(head, COLUMNS.map(([name, title, kind]) => {
-    if (name === "said") return make("span", { class: `cell quiet ${kind}` }, title);
+    if (name === "said" || name === "answers") return make("span", { class: `cell quiet of-${name} ${kind}` }, title);
     const sign = filter.sort?.[0] === name ? filter.sort[1] : 0;
     const cell = button(title + (sign > 0 ? " \u2191" : sign < 0 ? " \u2193" : ""), () => {
       const rest = listed.text.split("&").filter((term) => term && !term.startsWith("sort="));
       const other = sign ? (sign < 0 ? `sort=${name}` : null) : `sort=-${name}`;
       showFilter([...rest, other].filter(Boolean).join("&"));
     }, `sort by ${title}`);
-    cell.className = `cell ${kind}`;
+    cell.className = `cell of-${name} ${kind}`;
     return cell;
   }));
 }
@@ -125,7 +128,7 @@ async function showList(text, top = null) {
   const stopped = deep && search !== listed.search ? "; stopped before the end" : "";
   say([`${count(places.length)} of ${count(store.size)}${beyond}${stopped}`, ...filter.errors].join("; "), false);
   drawRows();
-  byId("rows").scrollTop = top ?? Math.max(0, listed.at * ROW - byId("rows").clientHeight / 2);
+  byId("rows").scrollTop = top ?? Math.max(0, listed.at * rowHeight() - byId("rows").clientHeight / 2);
 }
 
 function say(text, stoppable) {
@@ -157,7 +160,7 @@ function findInList(places) {
 
 function moveInList(by) {
   listed.at = Math.max(0, Math.min(listed.places.length - 1, listed.at + by));
-  const view = byId("rows"), top = listed.at * ROW;
+  const view = byId("rows"), ROW = rowHeight(), top = listed.at * ROW;
   if (top < view.scrollTop) view.scrollTop = top;
   const last = view.clientHeight - 2 * ROW; // the head stays in view
   if (top > view.scrollTop + last) view.scrollTop = top - last;

@@ -98,8 +98,10 @@ const KEYS = new Map([
   }]),
   ...[["]", 1], ["[", -1]].map(([key, by]) => [key, (view) => {
     if (view === "report" || !store.size) return;
-    const now = view === "list" ? listed.places[listed.at] : shownEpisode?.place, step = store.get("step", now);
-    const other = seek(by, (place) => store.get("step", place) !== step);
+    const step = store.get("step", view === "list" ? listed.places[listed.at] : shownEpisode?.place);
+    const distance = (place) => by * (store.get("step", place) - step); // in whichever direction the list is sorted
+    const nearest = Math.min(...new Set(listed.places.map(distance).filter((far) => far > 0)));
+    const other = listed.places.find((place) => distance(place) === nearest);
     if (view === "list") moveInList(other === undefined ? 0 : listed.places.indexOf(other) - listed.at);
     else go(view === "group" ? "g" : "t", other);
   }]),

@@ -3,7 +3,6 @@
 
 const FOLD = 4000; // characters that are shown at first
 const SPANS = 2000; // tokens that are drawn at a time
-const COLOURS = ["#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#333333", "#999933"];
 const MODES = new Map([["text", "text"], ["logprob", "log-prob"], ["version", "version"], ["trained", "trained"], ["advantage", "advantage"]]);
 
 // Offsets of findings count characters, a browser's count halves of surrogate pairs.
@@ -82,11 +81,11 @@ function tokensOf(episode, turn, pieces) {
 const rgb = (hex) => [1, 3, 5].map((from) => parseInt(hex.slice(from, from + 2), 16)).join(", ");
 const tint = (hex, share) => `rgba(${rgb(hex)}, ${Math.max(0, Math.min(1, share)).toFixed(3)})`;
 const PALETTE = {
-  logprob: (token) => (token.logprob === null ? "" : tint(COLOURS[4], Math.sqrt(Math.max(0, -token.logprob) / 5))),
-  version: (token) => (token.version === null ? "" : tint(COLOURS[Math.abs(token.version) % 6], 0.4)),
-  trained: (token) => (token.advantage === null ? "" : tint(COLOURS[2], 0.35)),
+  logprob: (token) => (token.logprob === null ? "" : tint(style("--warn"), Math.sqrt(Math.max(0, -token.logprob) / 5))),
+  version: (token) => (token.version === null ? "" : tint(colourOf(3 + (Math.abs(token.version) % 6)), 0.4)),
+  trained: (token) => (token.advantage === null ? "" : tint(style("--policy"), 0.35)),
   advantage: (token, most) =>
-    token.advantage === null ? "" : tint(COLOURS[token.advantage < 0 ? 1 : 0], (0.75 * Math.abs(token.advantage)) / (most || 1)),
+    token.advantage === null ? "" : tint(style(token.advantage < 0 ? "--bad" : "--good"), (0.75 * Math.abs(token.advantage)) / (most || 1)),
 };
 
 function drawTokens(tokens, mode, most) {
@@ -127,7 +126,7 @@ function drawLegend(mode, tokens, most) {
     const versions = [...new Set(tokens.map((each) => each.version))].filter((each) => each !== null).slice(0, 12);
     return make("span", {}, versions.map((each) => swatch(PALETTE.version({ version: each }), `version ${each}`)));
   }
-  if (mode === "trained") return make("span", {}, swatch(tint(COLOURS[2], 0.35), "in the loss"), swatch("transparent", "not in the loss: prompt, results, groups without signal"));
-  if (mode === "advantage") return make("span", {}, swatch(tint(COLOURS[0], 0.75), signed(most)), swatch(tint(COLOURS[1], 0.75), signed(-most)));
+  if (mode === "trained") return make("span", {}, swatch(tint(style("--policy"), 0.35), "in the loss"), swatch("transparent", "not in the loss: prompt, results, groups without signal"));
+  if (mode === "advantage") return make("span", {}, swatch(tint(style("--good"), 0.75), signed(most)), swatch(tint(style("--bad"), 0.75), signed(-most)));
   return make("span", {});
 }

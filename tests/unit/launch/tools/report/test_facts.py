@@ -101,8 +101,8 @@ def test_every_number_of_the_first_screen_is_that_of_the_raw_lines(tmp_path: Pat
     filtered, trained = (sum(line[f"groups/{name}"] for line in rl) for name in ("filtered", "trained"))
     late = [sum(line[f"groups/{name}"] for line in rl[-10:]) for name in ("filtered", "trained")]
     assert tiles["groups without signal"] == (
-        f"{100 * filtered / (filtered + trained):.0f} %",
-        f"last 10 steps {100 * late[0] / sum(late):.0f} %",
+        f"{100 * late[0] / sum(late):.0f} %",
+        f"of the whole stage {100 * filtered / (filtered + trained):.0f} %",
     )
     assert tiles["policy lag, most"] == ("1", "bound 1")
     assert tiles["engine-learner gap"] == ("2.3e-05", "limit 0.003")
@@ -116,6 +116,21 @@ def test_every_number_of_the_first_screen_is_that_of_the_raw_lines(tmp_path: Pat
     assert parts["waiting for rollouts"]["seconds"] == round(sum(line["time/wait_rollout"] for line in rl), 3)
     assert sum(part["share"] for part in report["time"]["parts"]) == pytest.approx(1, abs=1e-3)
     assert sum(part["seconds"] for part in report["time"]["parts"]) == pytest.approx(seconds, abs=0.01)
+
+
+def test_what_is_unusual_comes_first_and_a_gap_over_its_limit_is_not_to_be_trusted(tmp_path: Path) -> None:
+    run = whole(tmp_path / "run")
+    report = build_report([read_directory(run)], [None])
+    assert [tile["level"] for tile in report["tiles"]] == ["warn", "none", *["ok"] * 3, "none"]
+    sound = "as far as one seed tells: nothing is over its limit (policy lag, engine-learner gap, failures)."
+    assert report["trust"] == {"level": "good", "text": sound}
+    lines = records(run / "metrics.jsonl")
+    lines[-1] |= {"mismatch/probe_mean": 0.004, "episode/token_limit": 1.0, "episode/malformed": 0.9}
+    (run / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    report = build_report([read_directory(run)], [None])
+    names = ["engine-learner gap", "cut off by a limit", "failed episodes"]
+    assert [tile["label"] for tile in report["tiles"]][:3] == names and len(report["tiles"]) == 6
+    assert report["trust"] == {"level": "bad", "text": "as it is: engine-learner gap 0.004 (limit 0.003)."}
 
 
 @pytest.mark.parametrize(("lags", "bounds", "level"), [([3, 1], [3, 1], "ok"), ([3, 2], [3, 1], "bad")])
@@ -285,18 +300,24 @@ def owners(found: dict[str, Any], label: str) -> list[dict[str, Any]]:
 
 
 def test_colours_are_those_of_before_where_they_are_free_and_differ_within_a_chart() -> None:
-    def chart(*labels: str) -> dict[str, Any]:
-        return {"series": [{"label": label} for label in labels]}
+    def chart(*labels: str, runs: int = 1) -> dict[str, Any]:
+        kinds = {label: "dots" if label.split()[-1] in ("greedy", "sampled") else "line" for label in labels}
+        return {"series": [{"label": label, "run": at % runs, "kind": kinds[label]} for at, label in enumerate(labels)]}
+
+    def colours(charts: dict[str, Any]) -> dict[str, list[int]]:
+        colour_labels(charts)
+        return {name: [curve["colour"] for curve in own["series"]] for name, own in charts.items()}
 
     charts = {
         "a": chart("greedy", "sampled"),
         "b": chart("x", "held-out sampled"),
-        "c": chart("x", "greedy"),
+        "c": chart("y", "x", "its limit"),
         "d": chart(*"abcdefghij"),
     }
-    colour_labels(charts)
-    drawn = {name: [curve["colour"] for curve in own["series"]] for name, own in charts.items()}
-    assert drawn == {"a": [0, 1], "b": [0, 1], "c": [1, 0], "d": [0, 1, 2, 3, 4, 5, 6, 7, 0, 1]}
+    held_out, limit = [1, 2], 9  # as report.css has them
+    more = [0, 3, 4, 5, 6, 7, 8, 0, 3, 4]
+    assert colours(charts) == {"a": held_out, "b": [0, 2], "c": [3, 0, limit], "d": more}
+    assert colours({"a": chart("one", "two", runs=2), "b": chart("two")}) == {"a": [0, 3], "b": [3]}
 
 
 def test_a_caption_names_the_stage_where_a_curve_is_of_several(tmp_path: Path) -> None:
