@@ -17,7 +17,7 @@ import asyncio
 import logging
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
 from itertools import count
 from typing import Any
@@ -69,6 +69,7 @@ class RolloutPool:
         self._away: dict[str, str] = {}  # tools that do not answer, and why
         self._away_since: dict[str, float] = {}
         self._adopted = False
+        self.shows: Callable[[Mapping[str, WorkerStatus]], Awaitable[None]] | None = None  # hears of each by its name
 
     def _member(self, spec: WorkerSpec) -> WorkerRecord:
         life = Supervised[Any](
@@ -310,7 +311,10 @@ class RolloutPool:
         """The last status of every worker that has one; those that are ready are asked first."""
         await asyncio.gather(*(self._ping(m, m.handle) for m in self.members if m.state is State.READY))
         self._say_outages()
-        return [m.last_status for m in self.members if m.last_status is not None]
+        statuses = {m.spec.name: m.last_status for m in self.members if m.last_status is not None}
+        if self.shows is not None:
+            await self.shows(statuses)
+        return list(statuses.values())
 
     def _say_quiet(self, member: WorkerRecord, status: WorkerStatus) -> None:
         """Warn, once, of an engine that takes no step."""

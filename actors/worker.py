@@ -6,11 +6,13 @@ A worker serves nothing until it holds published weights (docs/laws.md, law 8): 
 
 from __future__ import annotations
 
+import asyncio
 import os
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
+from typing import Any
 
 import psutil
 import ray
@@ -32,7 +34,7 @@ from rlsys.rollout import EpisodeBroken, Player, RolloutPlan, TurnRequest
 from rlsys.summaries import TrajectorySummary, summarize_group
 from rlsys.system import stack_signal
 from rlsys.system.weight_folder import WeightManifest
-from rlsys.types import Completion, Failure, FailureKind, Group, Ints, Ticket
+from rlsys.types import Completion, Failure, FailureKind, Group, Ints, Message, Ticket
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,6 +70,25 @@ class WorkerStatus:
     worlds_lost: tuple[str, ...] = ()  # why each earlier process of the environments was ended
     requests: int = 0  # in the engine
     idle_s: float = 0.0  # for which it has taken no step for them
+    playing: tuple[Message, ...] = ()  # so far, of one of the episodes that go on: the end of it, for who looks on
+
+
+@dataclass(slots=True)
+class Followed:
+    """An episode, from the first message that it asks for to its end."""
+
+    episode: asyncio.Task[Any]
+    messages: tuple[Message, ...]
+
+    @property
+    def end(self) -> tuple[Message, ...]:
+        kept, room = list[Message](), MOST_SHOWN
+        for message in reversed(self.messages if not self.episode.done() else ()):
+            kept.append(Message(role=message.role, content=message.content[-room:]))
+            room -= len(message.content)
+            if room <= 0:
+                break
+        return tuple(reversed(kept))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,6 +102,7 @@ class LoadResult:
 
 
 ASIDE = "aside"  # calls that another loop answers
+MOST_SHOWN = 50_000  # characters of a conversation in a status
 ENGINE_PROCESS = "VLLM"  # what vLLM names its own begins with: VLLM::EngineCore, VLLM::Worker_TP0
 
 
@@ -104,6 +126,7 @@ class RolloutWorker:
         self.seats = Seats(spec.engine.max_num_seqs)
         self.waiting = 0  # requests, for a seat
         self._playing: dict[tuple[str, int, int], Progress] = {}
+        self._followed: Followed | None = None
         self.in_flight = 0
         self._busy_since = 0.0
         self._busy_s = 0.0
@@ -160,6 +183,12 @@ class RolloutWorker:
     async def generate(self, context: Ints, request: TurnRequest) -> Completion:
         """One completion, once there is a seat. First come, first served; no episode's clock runs meanwhile. What
         has priority is served before all else."""
+        episode = asyncio.current_task()
+        if episode is not None and (self._followed is None or self._followed.episode.done()):
+            self._followed = Followed(episode, ())
+        followed = self._followed if self._followed is not None and self._followed.episode is episode else None
+        if followed is not None:
+            followed.messages = request.messages
         self.waiting += 1
         try:
             with pause_deadlines():
@@ -167,9 +196,12 @@ class RolloutWorker:
         finally:
             self.waiting -= 1
         try:
-            return await self._generate_in_seat(context, request)
+            completion = await self._generate_in_seat(context, request)
         finally:
             self.seats.release()
+        if followed is not None:
+            followed.messages = (*request.messages, Message(role="assistant", content=completion.text))
+        return completion
 
     async def _generate_in_seat(self, context: Ints, request: TurnRequest) -> Completion:
         self._requests += 1
@@ -234,6 +266,7 @@ class RolloutWorker:
             worlds_lost=tuple(self.worlds.lost),
             requests=self.in_flight,
             idle_s=idle_s,
+            playing=self._followed.end if self._followed is not None else (),
         )
 
     async def stop(self) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 METRICS, EVALUATIONS = "metrics.jsonl", "evaluations.jsonl"
+PLAYING = "playing.json"  # what is played now
 
 
 def evaluation_name(stage: str, when: str, step: int) -> str:

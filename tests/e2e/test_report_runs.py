@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import fcntl
 import http.client
 import json
 import os
@@ -9,20 +11,27 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from launch.driver.run.now_playing import show_playing
 from launch.run_dir.directory import read_directory
 from launch.run_dir.episodes import read_episodes
+from launch.run_dir.state import LOCK
 from launch.tools.report.build import build_report
 from launch.tools.report.kept import Room
 from launch.tools.report.live import LiveRuns
 from launch.tools.report.page import write_page
 from launch.tools.report.server import make_server
+from rlsys.config.output import TrajectoriesConfig
 from rlsys.jsonl import line_of
+from rlsys.types import Message
 from tests.browser import Opened
+from tests.fakes.hostile_texts import EVERYTHING
 from tests.makers.report_example import example_report, write_run
 from tests.paths import ROOT
 
@@ -214,6 +223,38 @@ def test_the_page_follows_a_run_and_what_a_resume_drops_is_gone(visit: Any, serv
     opened.wait_text("h1", "8 rows")
     assert [request for request in opened.requests if not request.startswith(f"{url}/{TOKEN}/")] == []
     assert opened.console == [] and opened.page.evaluate("violations") == []
+
+
+def test_an_episode_that_goes_on_is_followed_message_by_message(visit: Any, served: tuple[Path, str]) -> None:
+    run, url = served
+
+    def show(*messages: tuple[str, str]) -> None:
+        pool: Any = SimpleNamespace()
+        own: Any = SimpleNamespace(
+            dir=SimpleNamespace(path=run),
+            pool=pool,
+            config=SimpleNamespace(recipe=SimpleNamespace(trajectories=TrajectoriesConfig())),
+        )
+        show_playing(own)
+        said = tuple(Message(role=role, content=text) for role, text in messages)
+        statuses = {"rollout:0": SimpleNamespace(playing=said), "rollout:1": SimpleNamespace(playing=())}
+        with ThreadPoolExecutor() as thread:  # the browser has a loop in this one
+            thread.submit(asyncio.run, pool.shows(statuses)).result()
+
+    talk = [("user", f"What is 3 * 9? {EVERYTHING}"), ("assistant", "<calculator>3 * 9</calculator>")]
+    show(*talk)
+    opened = visit(f"{url}/{TOKEN}/#now")
+    opened.wait_text("#now .empty", "No episode is being played, or the run has ended.")
+    with (run / LOCK).open("wb") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        opened.wait("#now .card.model")
+        cards = [card.get_attribute("class") for card in opened.page.locator("#now .card").all()]
+        assert cards == ["card prompt", "card model"] and opened.texts("#now .bar b") == ["rollout:0"]
+        show(*talk, ("tool", "27"), ("assistant", "<answer>27</answer>"))
+        opened.wait("#now .card.model:has-text('<answer>27</answer>')")
+        opened.wait("#live:has-text('running')")
+    opened.wait("#now .empty")
+    assert opened.console == [] and opened.page.evaluate("[violations, window.pwned ?? null]") == [[], None]
 
 
 def test_the_command_prints_its_link_and_ends_with_ctrl_c(tmp_path: Path) -> None:

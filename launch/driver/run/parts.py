@@ -31,6 +31,7 @@ from launch.driver.observe.trackers.feed import Trackers
 from launch.driver.observe.trackers.table import make_trackers
 from launch.driver.run import nodes, wire
 from launch.driver.run.cluster import connect, driver_node
+from launch.driver.run.now_playing import show_playing
 from launch.driver.run.record import begin_record, place_parts
 from launch.driver.run.run import Run
 from launch.driver.run.rundir import RunDir
@@ -236,4 +237,5 @@ def on_nodes(nodes: Sequence[str]) -> str:
 
 async def start_engines(run: Run, for_workers: list[Any], for_services: list[Any]) -> None:
     """The rollout workers, and the tool services that their environments call."""
+    show_playing(run)
     await asyncio.gather(run.pool.start(for_workers), run.services.start(for_services, run.connect))

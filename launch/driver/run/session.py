@@ -24,6 +24,7 @@ from launch.driver.run.parts import start_parts
 from launch.driver.run.run import Run, health
 from launch.driver.run.saving import end_writing, save_at_stop
 from launch.driver.run.tasks import StopRequested
+from launch.run_dir.names import PLAYING
 from rlsys.errors import SEE, BadInput, describe_error
 from rlsys.files import shorten_path
 from rlsys.journal import PROMPTS, count_prompts
@@ -110,6 +111,7 @@ async def stop_parts(run: Run) -> None:
     with contextlib.suppress(Exception):  # the parts may be what failed
         async with asyncio.timeout(END_DEADLINE_S):
             await asyncio.gather(run.pool.stop(), run.services.stop(), run.learner.stop())
+    (run.dir.path / PLAYING).unlink(missing_ok=True)
 
 
 def keep_imports() -> None:

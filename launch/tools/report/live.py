@@ -8,12 +8,14 @@ import threading
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from launch.run_dir.directory import RunDirectory, read_directory
 from launch.run_dir.episodes import Episodes, Show, read_episodes
+from launch.run_dir.names import PLAYING
 from launch.run_dir.state import is_locked
 from launch.tools.report.kept import Room
 from launch.tools.report.packing import Pack, dump, make_pack
@@ -21,6 +23,7 @@ from launch.tools.report.page import token_texts
 
 READ = ("config.yaml", "run.json", "metrics.jsonl", "evaluations.jsonl", "events.jsonl", "summary.json")
 KEPT = 2  # readings: a page that was made from the one before still asks for its blocks
+MOST_PLAYING = 64 * 2**20  # bytes: a thousand engines, each with as much as it tells
 REST = 10  # times as long as a reading took is the next one put off: a large run is not read all the time
 
 MakeReport = Callable[[Sequence[RunDirectory], Sequence[Episodes]], Mapping[str, Any]]
@@ -56,6 +59,15 @@ class LiveRuns:
 
     def is_running(self) -> bool:
         return any(map(is_locked, self._folders))
+
+    def playing(self) -> list[Any]:
+        """An episode of each engine of those that are in progress, as far as it is."""
+        lines: list[Any] = []
+        for path in (folder / PLAYING for folder in self._folders if is_locked(folder)):
+            with suppress(OSError, ValueError):
+                found = json.loads(path.read_bytes()[:MOST_PLAYING])
+                lines += found if isinstance(found, list) else []
+        return lines
 
     def newest(self, show: Show = lambda name, done, total: None) -> Reading:
         """Of what the files say now, or of a moment ago. show: hears how far reading is.

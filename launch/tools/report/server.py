@@ -2,6 +2,7 @@
 
     GET /TOKEN/                     the page
     GET /TOKEN/state                {"revision": "...", "running": true}
+    GET /TOKEN/playing              an episode of each engine, as far as it is
     GET /TOKEN/data/REVISION/NAME   index, pieces or block-N of the trajectories
 
 Any page in the same browser can send requests here, and a name of another's can be made to point here. So each request
@@ -22,6 +23,7 @@ from starlette.responses import JSONResponse, PlainTextResponse, Response
 
 from envs.services.http import HttpService
 from launch.tools.report.live import LiveRuns, Reading
+from launch.tools.report.packing import dump
 from launch.tools.report.page import page_parts, policy
 from rlsys.errors import BadInput
 
@@ -75,6 +77,8 @@ def _answer(runs: LiveRuns, path: list[str]) -> Response:
         return _packed("".join(_page(runs.newest())), "text/html; charset=utf-8")
     if path == ["state"]:
         return JSONResponse({"revision": runs.newest().revision, "running": runs.is_running()}, headers=HEADERS)
+    if path == ["playing"]:
+        return _packed(dump(runs.playing()), "application/json")
     if len(path) == 3 and path[0] == "data":
         reading = runs.reading(path[1])
         part = reading.part(path[2]) if reading else None

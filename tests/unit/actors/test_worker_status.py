@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -16,9 +17,9 @@ from actors.specs import IDLE, EngineFailed, EngineSpec, EngineStats, PromptTooL
 from actors.worker import RolloutWorker, WorkerSpec
 from rlsys.rollout import EpisodeBroken, TurnRequest
 from rlsys.system.weight_folder import WeightManifest
-from rlsys.types import FailureKind
+from rlsys.types import FailureKind, Message
 from tests.fakes.local_worlds import play_here
-from tests.makers.made import engine_spec, ints
+from tests.makers.made import completion, engine_spec, ints
 
 ASKED = TurnRequest(max_tokens=4, temperature=1.0, top_p=1.0, seed=0)
 
@@ -117,6 +118,42 @@ def test_its_memory_is_that_of_all_its_processes_and_its_engine_s_processor_time
     status = asyncio.run(worker.ping())
     assert (status.engine_cpu_s, status.own_cpu_s) == (11 * 0.75, 30)
     assert status.pid == actors.worker.os.getpid() and 0 <= status.alive_s < 60
+
+
+def test_one_episode_is_followed_to_its_end_and_then_another(worker: RolloutWorker) -> None:
+    class Engine(FakeEngine):
+        async def generate(self, context: Any, request: Any, name: str) -> Any:
+            return completion([1], "said")
+
+    worker.engine = Engine()  # type: ignore[assignment]
+
+    async def play(question: str, end: asyncio.Event, turns: int = 1) -> None:
+        messages: tuple[Message, ...] = (Message(role="user", content=question),)
+        for _ in range(turns):
+            await worker.generate(ints([1]), replace(ASKED, messages=messages))
+            messages += (Message(role="assistant", content="said"), Message(role="tool", content="heard"))
+        await end.wait()
+
+    async def seen() -> list[tuple[str, str]]:
+        await asyncio.sleep(0.01)
+        return [(message.role, message.content) for message in (await worker.ping()).playing]
+
+    async def scenario() -> None:
+        ends = [asyncio.Event() for _ in range(3)]
+        first = asyncio.create_task(play("one", ends[0], turns=2))
+        assert await seen() == [("user", "one"), ("assistant", "said"), ("tool", "heard"), ("assistant", "said")]
+        other = asyncio.create_task(play("two", ends[1]))
+        assert (await seen())[0] == ("user", "one")
+        ends[0].set()
+        await first
+        assert await seen() == []
+        last = asyncio.create_task(play("x" * 60_000, ends[2]))
+        assert await seen() == [("user", "x" * 49_996), ("assistant", "said")]  # the end, of 50,000 characters
+        for end in ends:
+            end.set()
+        await asyncio.gather(other, last)
+
+    asyncio.run(scenario())
 
 
 def test_a_prompt_that_is_too_long_breaks_its_episode_and_no_worker(worker: RolloutWorker) -> None:

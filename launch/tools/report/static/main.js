@@ -1,7 +1,7 @@
 "use strict";
-// The views and their links: #, #t, #t?FILTER, #t/ID, #g/ID, #chart/NAME; and the keys.
+// The views and their links: #, #t, #t?FILTER, #t/ID, #g/ID, #chart/NAME, #now; and the keys.
 
-const VIEWS = ["report", "list", "episode", "group"];
+const VIEWS = ["report", "list", "episode", "group", "now"];
 
 function show(view) {
   for (const each of VIEWS) byId(each).hidden = each !== view;
@@ -38,6 +38,9 @@ async function route() {
         await showGroup(id);
       }
       if (path !== "t") scrollTo(0, 0);
+    } else if (kind === "now") {
+      show("now");
+      await showNow();
     } else {
       show("report");
       if (!charts.size) drawCharts();

@@ -49,7 +49,7 @@ function follow() {
     looking = true;
     try {
       const state = await (await fetch("state")).json();
-      byId("live").textContent = state.running ? "running" : "";
+      byId("live").textContent = state.running ? "running: what it plays now" : "";
       wait = state.revision === page.live ? Math.min(wait * 1.5, POLL[1]) : POLL[0];
       if (state.revision !== page.live) await renew();
     } catch {
@@ -62,6 +62,20 @@ function follow() {
   };
   document.addEventListener("visibilitychange", () => { wait = POLL[0]; look(); });
   timer = setTimeout(look, wait);
+}
+
+// An episode of each engine, as far as it is: asked for again as long as somebody looks.
+async function showNow() {
+  clearTimeout(showNow.timer);
+  const text = page.live ? await (await fetch("playing")).text() : "[]", lines = list(JSON.parse(text));
+  if (showNow.text !== text) {
+    fill(byId("now"), make("div", { class: "bar" }, make("h2", {}, "playing now"), make("span", { class: "quiet" }, "one episode of each engine, message by message")),
+      lines.length ? make("div", { class: "siblings" }, lines.map((line) => make("section", { class: "sibling" },
+        make("p", { class: "bar" }, make("b", {}, asText(line?.worker))), drawCards(asEpisode(JSON.stringify(line)), null, 0))))
+        : make("p", { class: "empty" }, "No episode is being played, or the run has ended."));
+    showNow.text = text;
+  }
+  showNow.timer = setTimeout(() => { if (document.body.dataset.view === "now") showNow().catch(() => {}); }, POLL[0]);
 }
 
 async function renew() {
