@@ -253,7 +253,7 @@ def test_the_list_shows_question_answer_and_right_answer(visit: Any, report: str
     )
     row = opened.page.locator("#shelf .row").nth(2)
     question, message, right = (row.locator(f".of-{name}").inner_text() for name in ("task_id", "said", "answers"))
-    assert question and expected[0].startswith(question.strip()[:40]) and expected[1].endswith(message.strip()[-20:])
+    assert question and expected[0].startswith(question.strip()[:40]) and message.strip()[-10:] in expected[1]
     assert right == "62"
     assert opened.faults() == []
 

@@ -89,7 +89,7 @@ def _of_several(
     label_of = {run: group.label for group in groups for run in group.runs}
     labels = [label_of[run] for run in runs]
     charts = merge_seeds(make_charts(runs, labels), labels) if len(runs) <= MOST_DRAWN else {}
-    colour_labels(charts)
+    colour_labels(charts, compared=True)
     advice: list[dict[str, Any]] = [entry.to_json() for entry in few_seeds(groups)]
     for at, (run, verdict, run_episodes) in enumerate(zip(runs, verdicts, episodes, strict=True)):
         for entry in advise(run, verdict, run_episodes):

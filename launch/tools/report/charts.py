@@ -68,12 +68,14 @@ def make_charts(runs: Sequence[RunDirectory], labels: Sequence[str]) -> dict[str
     return charts
 
 
-def colour_labels(charts: dict[str, Any]) -> None:
-    """Give each series the number of its colour: the same for the same label in all charts of a page."""
+def colour_labels(charts: dict[str, Any], *, compared: bool = False) -> None:
+    """Give each series the number of its colour: the same for the same label in all charts of a page.
+
+    compared: a label is a setting, whose colour is that of its held-out tasks too.
+    """
     palette = dict(FIXED)
-    several = len({line["run"] for chart in charts.values() for line in chart["series"]}) > 1
     for chart in charts.values():
-        labels = {_own_label(line): _is_held_out(line) and not several for line in chart["series"]}
+        labels = {_own_label(line): _is_held_out(line) and not compared for line in chart["series"]}
         colours: dict[str, int] = {}
         before = [label for label in palette if label in labels]  # those with a colour take it first, the oldest before
         for label in (*before, *(label for label in labels if label not in palette)):

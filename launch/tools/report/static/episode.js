@@ -192,7 +192,7 @@ function drawSiblings(places, place) {
     return make("tr", {}, make("td", {}, other === place ? make("b", {}, name) : make("a", { href: linkTo("t", store.id(other)) }, name)),
       make("td", { class: right ? "is-right" : "is-wrong" }, cellText("correct", other)), make("td", { class: "number" }, fixed(store.get("reward", other))),
       make("td", {}, cellText("end", other)), place === null ? ["tokens", "turns"].map((name) => make("td", { class: `number of-${name}` }, `${cellText(name, other)} ${name}`)) : null,
-      place === null ? make("td", { class: "cell" }, store.told.get(other)?.said ?? "") : null);
+      place === null ? make("td", { class: "cell of-said" }, make("span", {}, store.told.get(other)?.said ?? "")) : null);
   });
   return make("section", {}, make("h3", {}, "Siblings"), make("table", { class: "parts each" }, rows));
 }

@@ -46,7 +46,8 @@ function fillTold(row, place) {
 function tell({ task, prompt, messages }) {
   const asked = asText(task.question) || (prompt.at(-1)?.content ?? ""), last = messages.findLast((each) => each.role === "assistant")?.content ?? "";
   const answers = list(task.answers).map(asText).join(" | ") || asText(task.answer);
-  return { task_id: asked.trim().slice(0, TOLD), said: last.trim().slice(-TOLD), answers: answers.slice(0, TOLD) };
+  const said = last.trim().replace(/<\/[\w-]+>$/, "").slice(-TOLD); // a closing tag tells nothing
+  return { task_id: asked.trim().slice(0, TOLD), said, answers: answers.slice(0, TOLD) };
 }
 
 // Of the rows in view, block after block; of a list that is spread over many blocks, of the first of them.

@@ -300,12 +300,12 @@ def owners(found: dict[str, Any], label: str) -> list[dict[str, Any]]:
 
 
 def test_colours_are_those_of_before_where_they_are_free_and_differ_within_a_chart() -> None:
-    def chart(*labels: str, runs: int = 1) -> dict[str, Any]:
+    def chart(*labels: str) -> dict[str, Any]:
         kinds = {label: "dots" if label.split()[-1] in ("greedy", "sampled") else "line" for label in labels}
-        return {"series": [{"label": label, "run": at % runs, "kind": kinds[label]} for at, label in enumerate(labels)]}
+        return {"series": [{"label": label, "kind": kinds[label]} for label in labels]}
 
-    def colours(charts: dict[str, Any]) -> dict[str, list[int]]:
-        colour_labels(charts)
+    def colours(charts: dict[str, Any], **more: bool) -> dict[str, list[int]]:
+        colour_labels(charts, **more)
         return {name: [curve["colour"] for curve in own["series"]] for name, own in charts.items()}
 
     charts = {
@@ -317,7 +317,10 @@ def test_colours_are_those_of_before_where_they_are_free_and_differ_within_a_cha
     held_out, limit = [1, 2], 9  # as report.css has them
     more = [0, 3, 4, 5, 6, 7, 8, 0, 3, 4]
     assert colours(charts) == {"a": held_out, "b": [0, 2], "c": [3, 0, limit], "d": more}
-    assert colours({"a": chart("one", "two", runs=2), "b": chart("two")}) == {"a": [0, 3], "b": [3]}
+    assert colours({"a": chart("a greedy", "b greedy"), "b": chart("b greedy")}, compared=True) == {
+        "a": [0, 3],
+        "b": [3],
+    }
 
 
 def test_a_caption_names_the_stage_where_a_curve_is_of_several(tmp_path: Path) -> None:
