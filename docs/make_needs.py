@@ -31,8 +31,8 @@ class Division:
 HALF = ("rollout.workers=4", "learner.ranks=4")
 DIVISIONS = (
     Division("research", answer_tokens=3000),
-    Division("research", ("rollout.workers=7", "learner.ranks=8"), 3000),
-    Division("research", ("rollout.workers=3", "learner.ranks=4", "learner.zero_stage=3"), 3000),
+    Division("research", ("rollout.workers=6", "learner.ranks=8"), 3000),
+    Division("research", ("rollout.workers=2", "learner.ranks=4", "learner.zero_stage=3"), 3000),
     Division("research/ablations/32b", answer_tokens=3000),
     Division("icrl", answer_tokens=5000),
     Division("icrl", HALF, 5000),

@@ -20,7 +20,7 @@ BUDGET = {
     "learners": 5_760,
     "launch": 39_245,
     "benchmarks": 9_030,
-    "tests": 85_760,
+    "tests": 85_830,
 }
 
 

@@ -9,6 +9,7 @@ import pytest
 from envs.worlds.search import SearchQAWorld
 from envs.worlds.search_config import SearchQAConfig
 from launch.config.compose import compose
+from launch.driver.evaluation.sets import plays_of
 from rlsys.types import Task
 
 WHO = Task(task_id="q", question="Who built it?")
@@ -35,7 +36,7 @@ JUDGED = {  # exact match and judge in percent, by file and by way of asking
 def test_each_set_of_research_has_the_papers_exact_match_and_judge(file: str) -> None:
     stage = compose(file, []).stages[-1]
     assert stage.config.eval.tasks >= 12_576 and stage.config.eval.greedy and stage.config.eval.samples == 0
-    sets, trained = stage.config.eval.sets, stage.config.reward
+    sets, trained, plays = stage.config.eval.sets, stage.config.reward, plays_of(stage.config)
     for way, figures in ((way, figures) for (of, way), figures in JUDGED.items() if of == file):
         for name, pair in zip(SETS, figures.split(), strict=True):
             exact, judge = (float(number) / 100 for number in pair.split("/"))
@@ -44,7 +45,8 @@ def test_each_set_of_research_has_the_papers_exact_match_and_judge(file: str) ->
             protocol = {"protocol": way.removesuffix("-")} if way else {}
             assert eval_set.env == protocol | {"eval_data": f"data/research/eval/{name}.jsonl"}
             reward = eval_set.reward or asdict(trained)
-            assert (reward["name"], reward["answer"], reward["judge"]["model"]) == ("judged", "boxed", "gpt-4o-mini")
+            assert (reward["name"], reward["answer"]) == ("judged", "boxed")
+            assert plays[f"{way}{name}/greedy"].of.recipe.reward.judge.server == "judge Qwen/Qwen2.5-7B-Instruct"
 
 
 # Of the authors' file: how a template begins, and its length in characters without the question.

@@ -20,11 +20,11 @@ def test_a_teacher_is_asked_while_its_stage_is_to_come() -> None:
 
 
 def test_judges_of_evaluation_sets_are_among_them() -> None:
-    addresses = named("research")
+    assert named("research") == []  # the run serves its judge by itself
+    elsewhere = [f"stages.test.eval.judge.{key}" for key in ("endpoint=https://h/v1", "model=j", "key_env=K")]
     sets = ("hotpotqa", "2wiki", "musique", "bamboogle")
-    assert addresses == [(f"eval.sets.{name}.reward.judge", "gpt-4o-mini") for name in sets]
-    later = [f"stages.test.eval.sets.{name}.reward.judge.ask_first=false" for name in sets]
-    assert named("research", *later) == []
+    assert named("research", *elsewhere) == [(f"eval.sets.{name}.reward.judge", "j") for name in sets]
+    assert named("research", *elsewhere, "stages.test.eval.judge.ask_first=false") == []
 
 
 def test_a_judge_of_a_later_stage_is_asked_before_the_first() -> None:
