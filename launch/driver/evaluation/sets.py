@@ -217,10 +217,9 @@ def check_sets(where: str, recipe: RecipeConfig) -> None:
         plays = plays_of(recipe)
     except BadInput as error:
         raise BadInput(error, where=where) from error
-    if recipe.eval.judge and not any(judge_of(play.of.recipe.reward) for play in plays.values()):
-        raise BadInput(
-            "no reward of eval.sets asks a judge", where=where, key="eval.judge", found=dict(recipe.eval.judge)
-        )
+    judge = {key: value for key, value in recipe.eval.judge.items() if value is not None}  # null takes a key back
+    if judge and not any(judge_of(play.of.recipe.reward) for play in plays.values()):
+        raise BadInput("no reward of eval.sets asks a judge", where=where, key="eval.judge", found=judge)
     best = recipe.checkpoint.best
     if best is not None and not any(best.startswith(f"{name}/") for name in plays):
         numbers = ", ".join(f"{name}/accuracy" for name in plays)

@@ -151,11 +151,24 @@ def test_graph_rl_fits_on_the_papers_gpus_and_plays_ten_sets(
     assert "before, after and 0 during training, 18 episodes each" in out
 
 
-def test_training_on_made_up_graphs_has_no_figures_of_the_paper() -> None:
+def test_training_on_made_up_graphs_needs_no_file_and_has_no_figure_of_the_paper(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert run(["train", "graph_rl/ablations/generated", "--dry-run"]) == 0
+    out, err = capsys.readouterr()
+    assert err == "" and "\n#   missing" not in out
     sets = compose("graph_rl/ablations/generated", []).stages[-1].config.eval.sets
-    assert len(sets) == 9 and not [
-        eval_set for eval_set in sets.values() for figure in eval_set.paper.values() if figure is not None
+    assert list(sets) == ["graphs"] and set(sets["graphs"].paper.values()) == {None}
+    asked = [
+        "train",
+        "graph_rl/ablations/generated",
+        "--dry-run",
+        "eval.judge.endpoint=http://h/v1",
+        "eval.judge.model=j",
     ]
+    assert run(asked) == 2
+    assert "no reward of eval.sets asks a judge" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("name", ["tiny", "ablations/tiny-paths"])
