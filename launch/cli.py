@@ -41,6 +41,7 @@ COMMANDS: dict[str, tuple[str, str]] = {  # name: (module, what `rlsys --help` s
     "chaos": ("launch.commands.chaos", "train with faults injected, and say what each of them cost"),
     "compare": ("launch.commands.compare", "compare the results of several evaluations"),
     "generate": ("launch.commands.generate", "generate trajectories to train on"),
+    "judge": ("launch.commands.judge", "judge generated trajectories, without engines"),
     "merge": ("launch.commands.merge", "merge the adapter of a checkpoint into its model"),
     "submit": ("launch.commands.submit", "submit a run to a Ray cluster as a job"),
     "doctor": (

@@ -9,8 +9,9 @@ From the second sft and stepwise stages cut their sets, so that no set takes ano
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from envs.rewards import make_reward
 from envs.rewards.swirl import FILTERS, SwirlRewardConfig, passes_filter, step_rewards
 from envs.services.guard import GuardConfig
 from envs.tasks.files import read_jsonl
+from launch.driver.observe.progress import Progress
 from launch.driver.run.run import Run
 from launch.driver.stages.base import Stage, StageKeys, check_tags, maker_of
 from launch.driver.stages.generate import FEW
@@ -116,24 +118,43 @@ class Judge(Stage):
         await run.tasks.until(asyncio.shield(run.tasks.pool_start))
         maker = maker_of(run.config, stage)
         source = run.dir.generated_path(maker.name) if maker is not None else Path(str(stage.data))
-        output, verdicts = run.dir.generated_path(stage.name), dict[int, Verdict]()
-
-        def known(record: dict[str, Any], where: str, _: int) -> None:
-            verdict = read_as(Verdict, record, where, "no verdict")
-            verdicts[verdict.line] = verdict
-
-        identity, path = identify_judging(stage, source), output.with_name(f"{stage.name}.verdicts.jsonl")
-        store = LineStore(path, identity, known, what="a judge stage")
-        grading = ScoringSpec(grader_workers=1, grader_deadline_s=stage.config.rollout.grader_deadline_s)
-        service = RewardService(grading)
+        output = run.dir.generated_path(stage.name)
+        store, verdicts = open_verdicts(output, stage, source)
+        service = service_of(stage)
         try:
-            await run.tasks.until(judge_missing(run, stage, source, service, store, verdicts))
+            judging = judge_missing(
+                stage, source, service, store, verdicts, run.progress,
+                begin=partial(run.begin, "stage"),
+                connect=lambda: service.connect(run.services.addresses, run.services.token),
+            )  # fmt: skip
+            await run.tasks.until(judging)
         finally:
             store.close()
             await service.close()
         counts = await asyncio.to_thread(write_out, source, output, verdicts)
         run.state.played[stage.name] = counts.row()
         run.note("stage", f"stage {stage.name}: {counts.describe()}")
+
+
+def open_verdicts(output: Path, stage: StageConfig, source: Path) -> tuple[LineStore, dict[int, Verdict]]:
+    """The file beside `output` that verdicts are appended to, and those that are in it already, by line.
+
+    Raises BadInput where it was begun with something else, RunFailed without `source`."""
+    verdicts = dict[int, Verdict]()
+
+    def known(record: dict[str, Any], where: str, _: int) -> None:
+        verdict = read_as(Verdict, record, where, "no verdict")
+        verdicts[verdict.line] = verdict
+
+    return LineStore(verdicts_path(output), identify_judging(stage, source), known, what="a judge stage"), verdicts
+
+
+def verdicts_path(output: Path) -> Path:
+    return output.with_name(f"{output.name.removesuffix('.jsonl')}.verdicts.jsonl")
+
+
+def service_of(stage: StageConfig) -> RewardService:
+    return RewardService(ScoringSpec(grader_workers=1, grader_deadline_s=stage.config.rollout.grader_deadline_s))
 
 
 def trajectories(source: Path) -> Iterator[tuple[int, TrajectoryRecord]]:
@@ -143,10 +164,19 @@ def trajectories(source: Path) -> Iterator[tuple[int, TrajectoryRecord]]:
 
 
 async def judge_missing(
-    run: Run, stage: StageConfig, source: Path, service: RewardService, store: LineStore, verdicts: dict[int, Verdict]
+    stage: StageConfig,
+    source: Path,
+    service: RewardService,
+    store: LineStore,
+    verdicts: dict[int, Verdict],
+    progress: Progress,
+    *,
+    begin: Callable[[str], None],
+    connect: Callable[[], None] = lambda: None,
 ) -> None:
     """Ask for every verdict that is not in `verdicts` yet; so many trajectories at once as the judge takes questions.
 
+    begin: is told what begins. connect: is called before each, since a judge of the run's own may be back elsewhere.
     Raises RunFailed where more than `loop.max_failed_share` got none: of those that were asked about so far, once they
     are FEW, and at the end of all.
     """
@@ -159,13 +189,13 @@ async def judge_missing(
     limit, asked, subject = stage.config.loop.max_failed_share, 0, "trajectories to judge"
     already = f", {len(verdicts)} of them already" if verdicts else ""
     before = f"; {sum(came)} came with judgements, {TAKEN_OVER if keep else JUDGED_AGAIN}" if any(came) else ""
-    run.begin("stage", f"stage {stage.name}: judging {total} trajectories{already}{before}")
-    run.progress.doing("trajectories judged")
+    begin(f"stage {stage.name}: judging {total} trajectories{already}{before}")
+    progress.doing("trajectories judged")
 
     async def work() -> None:
         nonlocal asked
         for line, trajectory in owed:
-            service.connect(run.services.addresses, run.services.token)  # a judge may have come back somewhere else
+            connect()
             try:
                 scored = await service.score(score, transcript_of(trajectory, keep=keep))
             except Exception as error:  # fault boundary: this trajectory has no verdict, whatever it was
@@ -178,7 +208,7 @@ async def judge_missing(
             verdict = Verdict(line=line, judgements=scored.judgements or (), correct=scored.correct)
             verdicts[line] = verdict
             store.append(encode(verdict))
-            run.progress.count(len(verdicts), total)
+            progress.count(len(verdicts), total)
             await asyncio.sleep(0)  # rules never wait: others have their turn
 
     working = [asyncio.create_task(work()) for _ in range(stage.config.reward.judge.max_concurrent)]

@@ -233,6 +233,7 @@ def test_a_run_directory_of_another_recipe_is_told_in_a_few_words(
 
 GOES_ON = {
     "train": ("submit",),
+    "judge": ("generate", "train"),
     "new": ("play", "score", "train"),
     "play": ("score",),
     "show": ("score",),

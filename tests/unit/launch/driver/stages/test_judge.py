@@ -61,9 +61,7 @@ class Judging:
         recipe = SimpleNamespace(reward=reward, loop=LoopConfig(max_failed_share=share))
         self.stage: Any = SimpleNamespace(name="judged", config=recipe)
         self.said: list[str] = []
-        quiet = SimpleNamespace(doing=str, count=lambda *_: None)
-        self.run: Any = SimpleNamespace(progress=quiet, services=SimpleNamespace(addresses={}, token=""))
-        self.run.begin = lambda kind, text: self.said.append(text)
+        self.quiet: Any = SimpleNamespace(doing=str, count=lambda *_: None)
         self.source, self.path = tmp_path / "tries.jsonl", tmp_path / "judged.verdicts.jsonl"
         jsonl(self.source, PLAYED)
         self.found: dict[int, Verdict] = {}
@@ -76,7 +74,9 @@ class Judging:
             service = RewardService(ScoringSpec(grader_workers=1, grader_deadline_s=5.0))
             store = LineStore(self.path, {"data": "tries"}, known, what="a judge stage")
             try:
-                await judge_missing(self.run, self.stage, self.source, service, store, self.found)
+                await judge_missing(
+                    self.stage, self.source, service, store, self.found, self.quiet, begin=self.said.append
+                )
             finally:
                 store.close()
                 await service.close()
