@@ -41,6 +41,7 @@ from launch.driver.stages.train import (
 )
 from launch.tools.plan.deadlines import deadline_warnings, lines_of
 from launch.tools.plan.plan import time_recipe
+from launch.tools.plan.schedule import Timed
 from launch.tools.plan.show import time_lines
 from launch.tools.report.at_end import reporting
 from rlsys.config.recipe import RunConfig, StageConfig
@@ -208,7 +209,7 @@ def dry_run(config: RunConfig, progress: Progress, run_dir: str | None, *, whole
         print(to_yaml(resolve_run(config, device)))
     print("# what follows from it" if whole else f"# {config.recipe.name} (-v: the resolved config before this)")
     timed = time_recipe(config)
-    time = [f"{'time (GPU)':<25} {line}" for line in (time_lines(timed) if timed is not None else [])]
+    time = [f"{'time (GPU)':<25} {line}" for line in (_time_lines(timed) if timed is not None else [])]
     limits = [f"{'deadlines':<25} {line}" for line in (lines_of(config, timed) if problem is None else [])]
     disk = f"{'checkpoints (disk)':<25} {describe_room(room, place if runs_here else None)}"
     stop = f"{'stop':<25} {describe_stop(config, smallest_device(config.recipe.cluster))}"
@@ -225,6 +226,12 @@ def dry_run(config: RunConfig, progress: Progress, run_dir: str | None, *, whole
     where = "it can start" if runs_here else "nothing in it is refused; whether its machines are there a start says"
     print(f"#   {'verdict':<25} {where}")
     return 0
+
+
+def _time_lines(timed: Timed) -> list[str]:
+    """With what they assume, which docs/recipes.md has with other lengths."""
+    length = f"at {timed.answers.packed:,.0f} tokens an answer, all as long as allowed"
+    return [*time_lines(timed), f"  {length} (`rlsys plan` with --answer-tokens N: at others)"]
 
 
 def open_run(config: RunConfig, text: str, options: argparse.Namespace) -> tuple[RunDir, Path | None, DriverState]:

@@ -18,9 +18,9 @@ BUDGET = {
     "envs": 27_140,
     "actors": 6_025,
     "learners": 5_760,
-    "launch": 39_375,
+    "launch": 39_385,
     "benchmarks": 9_030,
-    "tests": 85_920,
+    "tests": 85_940,
 }
 
 
