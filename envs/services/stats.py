@@ -24,6 +24,7 @@ class ToolStats:
     cache_hits: int = 0
     shared: int = 0  # calls that joined the same query in flight
     ruled: int = 0  # questions that a rule answered, which are no calls
+    empty: int = 0  # calls whose answer had nothing in it
     errors: Mapping[str, int] = field(default_factory=dict)  # calls that failed, by FailureKind
     retries: int = 0  # attempts after each call's first
     breaker_opened: int = 0
@@ -53,6 +54,8 @@ class ToolStats:
         row |= {f"errors_{kind}": float(count) for kind, count in sorted(self.errors.items())}
         if self.ruled:
             row["ruled"] = float(self.ruled)
+        if self.empty:
+            row["empty"] = float(self.empty)
         if self.calls:
             row["hit_rate"] = self.hit_rate
         if any(self.latency):
@@ -71,7 +74,7 @@ def merge(stats: Iterable[ToolStats]) -> ToolStats:
     errors: Counter[str] = Counter()
     for part in parts:
         errors.update(part.errors)
-    counted = ("calls", "cache_hits", "shared", "ruled", "retries", "breaker_opened", "queued", "in_flight")
+    counted = ("calls", "cache_hits", "shared", "ruled", "empty", "retries", "breaker_opened", "queued", "in_flight")
     return ToolStats(
         **{name: sum(getattr(part, name) for part in parts) for name in counted},
         errors=dict(errors),

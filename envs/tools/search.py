@@ -8,7 +8,7 @@ import os
 import shlex
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any, Literal, Optional
 from urllib.parse import urlsplit
 
@@ -131,6 +131,7 @@ class SearchTool:
         self._topk = topk
         self._at: tuple[str, str | None] | None = None
         self._clients: list[RetrieverClient | WebSearch] = []  # the last one is asked
+        self._empty = 0
         self._guard: Guard[str, tuple[Document, ...]] = Guard("retriever", self._ask, config.guard)
 
     def connect(self, url: str, token: str | None) -> None:
@@ -150,14 +151,16 @@ class SearchTool:
         """Raises ToolFailed, unless the config takes an outage for an empty result."""
         assert self._clients, "connect before the first search"
         try:
-            return await self._guard(query[:MAX_QUERY])
+            documents = await self._guard(query[:MAX_QUERY])
+            self._empty += not documents
+            return documents
         except ToolFailed:
             if self._config.on_failure == "empty":
                 return ()
             raise
 
     def stats(self) -> Mapping[str, ToolStats]:
-        return {"search": self._guard.stats()} if self._clients else {}
+        return {"search": replace(self._guard.stats(), empty=self._empty)} if self._clients else {}
 
     async def check(self) -> None:
         """Raises BadInput when nothing listens at `retriever.url`; a server of our own is started later."""

@@ -20,6 +20,7 @@ from launch.driver.stages.judge import (
     open_verdicts,
     service_of,
     trajectories,
+    unread_line,
     verdicts_path,
     write_out,
 )
@@ -82,6 +83,8 @@ def judge(stage: StageConfig, source: Path, output: Path, progress: Progress) ->
         service = service_of(stage)
         try:
             await judge_missing(stage, source, service, store, verdicts, progress, begin=progress.begin)
+            if line := unread_line(service):
+                progress.say(f"health: {line}")
         finally:
             await service.close()
 

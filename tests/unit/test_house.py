@@ -18,9 +18,9 @@ BUDGET = {
     "envs": 27_140,
     "actors": 6_025,
     "learners": 5_760,
-    "launch": 39_385,
+    "launch": 39_465,
     "benchmarks": 9_030,
-    "tests": 85_940,
+    "tests": 86_020,
 }
 
 

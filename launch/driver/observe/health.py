@@ -14,6 +14,7 @@ from typing import Any
 from launch.driver.observe import levels
 from launch.driver.observe.health_rows import CutShare, HealthRow, Level, read_row
 from launch.driver.observe.signs import OF_ROWS, Beginning, HealthSetting, slower
+from launch.driver.observe.tool_signs import OF_TOOLS, ToolCounts
 from rlsys.types import Failure
 
 
@@ -58,6 +59,7 @@ class HealthMonitor:
         self._streaks: dict[str, _Streak] = {}
         self._begin = Beginning()
         self._cut = CutShare()
+        self._tools = ToolCounts()
         self._rewards: tuple[float, float] | None = None  # lowest and highest so far
         self._engines: tuple[float, float] | None = None  # busy and alive, as the row before says
         self._level: Level | None = None  # of the mean reward
@@ -74,6 +76,7 @@ class HealthMonitor:
         new = []
         signs = {name: sign(self, row) for name, sign in SIGNS.items()}
         signs |= {name: sign(self._setting, self._begin, row) for name, sign in OF_ROWS.items()}
+        signs |= {name: sign(self._tools) for name, sign in OF_TOOLS.items()}
         for name, says in signs.items():
             self._streaks[name] = streak = self._streaks.get(name, NO_STREAK).after(_evidence(name, row) if says else 0)
             if says and self._is_proven(name, streak) and self._note(name, says, row.step, streak.steps):
@@ -90,6 +93,7 @@ class HealthMonitor:
         self._rows += 1
         self._begin.see(row)
         self._cut.add(row)
+        self._tools.see(row.tools)
         if row.reward_min is not None and row.reward_max is not None:
             low, high = self._rewards or (row.reward_min, row.reward_max)
             self._rewards = min(low, row.reward_min), max(high, row.reward_max)

@@ -15,6 +15,7 @@ from typing import Any
 from launch.driver.observe import levels
 
 PART = "reward/part/"
+TOOL = "tool/"
 DEPTH = "mismatch/depth_"
 
 
@@ -60,16 +61,17 @@ class HealthRow:
     alive: float | None = _of("engine/alive_s")  # of all engines, cumulative
     learner_idle: float | None = _of("learner/idle_share")  # of the step
     parts: Mapping[str, float] = field(default_factory=dict)  # of the reward, means
+    tools: Mapping[str, float] = field(default_factory=dict)  # counts of tools since the workers' start
     depths: Sequence[tuple[str, float]] = ()  # the gap by the tokens before, the shortest contexts first
 
 
 def read_row(metrics: Mapping[str, Any]) -> HealthRow:
     parts = {key.removeprefix(PART): mean for key, mean in metrics.items() if key.startswith(PART)}
+    tools = {key.removeprefix(TOOL): count for key, count in metrics.items() if key.startswith(TOOL)}
     keys = {attribute.name: attribute.metadata["key"] for attribute in fields(HealthRow) if attribute.metadata}
     depths = sort_depths({key: gap for key, gap in metrics.items() if key.startswith(DEPTH) and gap is not None})
-    return HealthRow(
-        parts=parts, depths=depths, **{name: metrics[key] for name, key in keys.items() if metrics.get(key) is not None}
-    )
+    own = {name: metrics[key] for name, key in keys.items() if metrics.get(key) is not None}
+    return HealthRow(parts=parts, tools=tools, depths=depths, **own)
 
 
 def sort_depths(gaps: Mapping[str, float]) -> list[tuple[str, float]]:

@@ -52,6 +52,8 @@ LATE = Limit(0.01, EPISODES, "what time takes are the longest answers, so that f
 RAISED = Limit(0.01, EPISODES, "below, it may be one record of the data")
 NEARLY_ALL = Limit(0.9, "of the episodes or groups", "what is left is noise: one in ten of a policy that has not begun")
 HARDLY = Limit(0.02, "of the highest reward seen", "what one lucky episode among fifty gives")
+UNREAD = Limit(0.05, "of the judge's answers", "each is wrong by the papers' rules: the mean reward moves by as much")
+EMPTY = Limit(0.5, "of the searches", "a policy that has not begun asks for nonsense, and finds something still")
 ONE_MESSAGE = Limit(1.05, "messages of an episode, mean", "nearly all have one")
 
 # -- the policy --------------------------------------------------------------------------------------------------------

@@ -183,7 +183,8 @@ STEP: Sequence[Meaning] = (  # of a step, in every kind of stage that has them
     ),
     Meaning(
         ("tool/*",),
-        "`tool/NAME/*`: calls, errors by kind, retries, hit rate of the cache, latency, state of the circuit;"
+        "`tool/NAME/*`: calls, errors by kind, retries, hit rate of the cache, latency, state of the circuit,"
+        " answers with nothing in them (`empty`);"
         " since the workers' start. `tool/judge/*` is the judge, `tool/grader/*` the grader of mathematics, "
         "whose `errors_hopeless` are answers that are wrong because they cannot be graded",
     ),

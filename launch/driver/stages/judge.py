@@ -21,6 +21,7 @@ from envs.rewards.swirl import FILTERS, SwirlRewardConfig, passes_filter, step_r
 from envs.services.guard import GuardConfig
 from envs.tasks.files import read_jsonl
 from launch.driver.observe.progress import Progress
+from launch.driver.observe.tool_signs import JUDGE, ToolCounts, unread
 from launch.driver.run.run import Run
 from launch.driver.stages.base import Stage, StageKeys, check_tags, maker_of
 from launch.driver.stages.generate import FEW
@@ -128,6 +129,8 @@ class Judge(Stage):
                 connect=lambda: service.connect(run.services.addresses, run.services.token),
             )  # fmt: skip
             await run.tasks.until(judging)
+            if line := unread_line(service):
+                run.note("health", f"stage {stage.name}: {line}")
         finally:
             store.close()
             await service.close()
@@ -147,6 +150,13 @@ def open_verdicts(output: Path, stage: StageConfig, source: Path) -> tuple[LineS
         verdicts[verdict.line] = verdict
 
     return LineStore(verdicts_path(output), identify_judging(stage, source), known, what="a judge stage"), verdicts
+
+
+def unread_line(service: RewardService) -> str:
+    """About answers of the judge in which no verdict can be read, where they are many: each makes a BAD step."""
+    tools, stats = ToolCounts(), service.tool_stats().get(JUDGE)
+    tools.see({} if stats is None else {f"{JUDGE}/{name}": count for name, count in stats.row().items()})
+    return unread(tools)
 
 
 def verdicts_path(output: Path) -> Path:

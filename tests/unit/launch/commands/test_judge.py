@@ -64,3 +64,10 @@ def test_what_it_cannot_do_is_refused_in_one_line(tmp_path: Path, capsys: pytest
         err = capsys.readouterr().err
         assert problem in err and err.count("\n") == 1
     assert other.read_text() == "mine\n"
+
+
+def test_a_judge_that_says_nothing_of_use_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    jsonl(tmp_path / "tries.jsonl", PLAYED)
+    with scripted(lambda prompt: "Hm." if "c?" in prompt else says(prompt)) as endpoint:
+        assert run(judging(tmp_path, endpoint.url)) == 0
+    assert "16.7% of the judge's answers have no verdict that can be read" in " ".join(capsys.readouterr().out.split())

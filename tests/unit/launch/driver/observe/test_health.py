@@ -1,6 +1,7 @@
 """What is said about the rows of a stage: what is so, once, with the key to turn. Of healthy rows nothing."""
 
 import random
+import re
 from collections.abc import Iterable
 from typing import Any
 
@@ -269,6 +270,38 @@ def test_all_rewards_of_one_number_lead_to_the_reward_itself() -> None:
     (sentence,) = said(watching, rows(2, **no_signal(**zero)))
     line = "rlsys score runs/q/config.yaml --input runs/q/trajectories/step-000002.jsonl --explain 1"
     assert sentence.endswith(f"or look whether the reward reads what the model writes: {line}")
+
+
+def counted(each: dict[str, float], steps: int = PATIENCE, again: int | None = None) -> list[dict[str, Any]]:
+    """Healthy steps in each of which a tool counts so much; again: the step in which its workers began anew."""
+    total, steps_seen = dict.fromkeys(each, 0.0), []
+    for row in rows(steps):
+        before = dict.fromkeys(each, 0.0) if row["step"] == again else total
+        total = {key: before[key] + more for key, more in each.items()}
+        steps_seen.append(row | {f"tool/{key}": count for key, count in total.items()})
+    return steps_seen
+
+
+@pytest.mark.parametrize(
+    ("counts", "says"),
+    [
+        (
+            {"judge/errors_cut": 4.0, "judge/errors_unparsable": 1.0},
+            "5.0% of the judge's answers .* raise reward.judge",
+        ),
+        ({"judge/errors_unparsable": 20.0}, "20.0% of the judge's answers have no verdict .*judge-errors"),
+        ({"search/errors": 5.0}, "5.0% of the searches failed .*: look at env.retriever"),
+        ({"search/empty": 50.0}, "50% of the searches found no passage: look at env.retriever.corpus"),
+    ],
+)
+def test_what_a_judge_or_a_retriever_does_not_say_is_said(counts: dict[str, float], says: str) -> None:
+    calls = {f"{next(iter(counts)).partition('/')[0]}/calls": 100.0}
+    (sentence,) = said(watch(), counted(calls | counts))
+    assert re.search(says, sentence)
+    less = {key: count * (0.99 if len(counts) == 1 and count != 20 else 0.2) for key, count in counts.items()}
+    assert said(watch(), counted(calls | less, 9)) == []
+    assert said(watch(), counted(calls | counts, again=PATIENCE)) == []
+    assert said(watch(), counted(dict.fromkeys(calls | counts, 0.0), 9)) == []
 
 
 def test_the_first_line_that_raised_is_named() -> None:
