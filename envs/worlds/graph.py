@@ -40,6 +40,10 @@ class GraphConfig(TaskConfig):
     min_hops: int = 1
     """Fewest edges between the two nodes of a made-up connectivity problem whose answer is yes. From 2 on no row of the
     prompt alone says yes."""
+    path_hops: Optional[int] = None
+    """Fewest edges between the two nodes of a made-up shortest-path problem. 1: an edge joins them, and another path
+    too, so that three nodes are a triangle. null: as in NLGift, 2 in graphs of up to 10 nodes and 2 to 6 in larger
+    ones."""
     node_labels: Optional[int] = None
     """Number of labels that each made-up graph draws its nodes' names from, such as 26 for the letters; a task's
     `num_nodes` is then this number. null: as many as it has nodes, the first ones."""
@@ -55,7 +59,9 @@ class GraphConfig(TaskConfig):
     demo_mistakes: Mistakes = "all"
     """Kind of the mistakes in demonstrations. all: drawn from those that the graph allows. shortcut: an edge between
     the two nodes themselves, where the graph has none; with it a right yes is shown by nothing. unused: that edge
-    before the right steps of a right answer."""
+    before the right steps of a right answer. misread: of a shortest path's two or more, one that is longer is listed
+    with one weight too low, and the answer follows from that list: it is wrong where that path is then the shortest. Of
+    connectivity, which has no weights, it is as all."""
     demo_think: Literal["none", "search"] = "search"
     """Text between <think> and </think> in a demonstration. none: nothing, as in NLGift's targets. search: the rows of
     the graph that lead to the steps, looked up one after the other."""
@@ -68,6 +74,7 @@ class GraphConfig(TaskConfig):
             sizes = "two sizes from 3 to 100, the smaller one first"
             require(3 <= low <= high <= 100, f"env.{key}", (low, high), sizes)
         require_bounds(self, "env.", "at least 1", "demo_paths", "min_hops")
+        require_bounds(self, "env.", "at least 1, or null", "path_hops")
         most = max(self.connectivity_nodes[1], self.path_nodes[1])
         enough = self.node_labels is None or most <= self.node_labels <= 1000
         require(enough, "env.node_labels", self.node_labels, f"{most} (the most nodes) to 1000, or null")
@@ -95,6 +102,7 @@ class GraphWorld(World):
             connectivity_nodes=self._config.connectivity_nodes,
             path_nodes=self._config.path_nodes,
             min_hops=self._config.min_hops,
+            path_hops=self._config.path_hops,
             labels=self._config.node_labels,
             held_out=held_out,
         )

@@ -41,6 +41,7 @@ STUDIES = {  # and what reads a run that has ended
     "curriculum": "curriculum.curve",
     "lag": "lag.measure",
     "graph_rl": "graph_rl.numbers",
+    "graph_rl_misread": "graph_rl_misread.numbers",
     "graph_rl_paths": "graph_rl_paths.numbers",
     "long_cot": "long_cot.numbers",
     "long_cot_rechecks": "long_cot.numbers",

@@ -174,3 +174,27 @@ def right(greedy: float, sampled: float) -> dict[str, float]:
     scores = {"greedy": greedy, "sampled": sampled}
     around = {"": 0.0, "_low": -0.1, "_high": 0.1}
     return {f"alone/{kind}/accuracy{end}": value + by for kind, value in scores.items() for end, by in around.items()}
+
+
+@pytest.mark.parametrize("script", ["graph_rl_misread"], indirect=True)
+def test_a_lead_in_accuracy_is_read_from_two_runs_of_graph_rl(script: ModuleType, tmp_path: Path) -> None:
+    def evaluated(step: int, accuracy: float) -> dict[str, Any]:
+        return {"stage": "rl", "step": 950 + step, "graphs/sampled/accuracy": accuracy} | {
+            f"graphs/sampled/{key}": accuracy for key in ("right_by_real_steps", "hallucinated_steps")
+        }
+
+    def arms(taught: float, early: float, last: float) -> dict[str, Any]:
+        steps = [evaluated(0, 0.5), *(evaluated(step, early) for step in script.EARLY), evaluated(script.LAST, last)]
+        reader = {"stage": "reader", "when": "eval", "step": 900, "graphs/greedy/accuracy": taught}
+        write(tmp_path / "evaluations.jsonl", reader, *steps)
+        return dict(script.numbers(tmp_path))
+
+    process, solution = arms(0.96, 0.84, 0.9), arms(0.94, 0.80, 0.86)
+    assert process["reader"] == 0.96 and list(process["curve"]) == ["0", "4", "8", "12", "16", "32"]
+    assert script.lead({"grpo-process": process, "grpo-solution": solution}, "accuracy", 4, 32) == pytest.approx(0.04)
+    for number, invented in ((process, 0.1), (solution, 0.2)):
+        number["curve"]["16"]["invented steps"] = invented
+    claims = [claim.holds({"grpo-process": process, "grpo-solution": solution}) for claim in script.PREDICTIONS]
+    assert claims == [True, True, False, True]
+    claims = [claim.holds({"grpo-process": solution, "grpo-solution": process}) for claim in script.PREDICTIONS]
+    assert claims == [False, False, False, False]

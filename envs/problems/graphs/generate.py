@@ -33,12 +33,14 @@ def generate(
     connectivity_nodes: tuple[int, int],
     path_nodes: tuple[int, int],
     min_hops: int = 1,
+    path_hops: int | None = None,
     labels: int | None = None,
     held_out: bool | None = None,
 ) -> list[Problem]:
     """`count` problems without a question twice, the same for the same arguments; nodes are inclusive bounds.
 
     min_hops: the fewest edges between the two nodes of a connectivity problem whose answer is yes.
+    path_hops: the edges of the shortest way, by their number, between the two nodes of a shortest path; None: NLGift's.
     labels: each graph draws its nodes' numbers from so many; None: they are 0 .. nodes - 1.
 
     Shares are kept exactly (to one problem), yes and no alternate. `held_out` keeps only one side of a split that the
@@ -53,7 +55,7 @@ def generate(
         num_paths += wants_path
         for _ in range(2000):
             if wants_path:
-                problem = shortest_path(rng, rng.randint(*path_nodes))
+                problem = shortest_path(rng, rng.randint(*path_nodes), path_hops)
             else:
                 problem = connectivity(rng, rng.randint(*connectivity_nodes), connected=yes, min_hops=min_hops)
             if problem is not None and labels is not None:
@@ -92,10 +94,13 @@ def connectivity(rng: random.Random, num_nodes: int, *, connected: bool, min_hop
     return Problem(kind=Kind.CONNECTIVITY, num_nodes=num_nodes, edges=listed, source=source, target=target)
 
 
-def shortest_path(rng: random.Random, num_nodes: int) -> Problem | None:
-    """Two nodes of a connected weighted graph without an edge between them; None when no draw has such two."""
+def shortest_path(rng: random.Random, num_nodes: int, hops: int | None = None) -> Problem | None:
+    """Two nodes of a connected weighted graph, `hops` edges apart; None when no draw has such two.
+
+    hops: None is never an edge between them: 2, above 10 nodes 2 to 6. 1: an edge, and a way around it.
+    """
     small = num_nodes <= _SMALL_PATH
-    hops = 2 if small else rng.randint(2, 6)
+    hops = hops or (2 if small else rng.randint(2, 6))
     for _ in range(200):  # so that far-off nodes, which few graphs have, are as frequent as near ones
         density = rng.uniform(*((0.4, 0.98) if small else (0.14, 0.3)))
         edges = [pair for pair in combinations(range(num_nodes), 2) if rng.random() < density]
@@ -104,17 +109,23 @@ def shortest_path(rng: random.Random, num_nodes: int) -> Problem | None:
             continue
         distances = dict(networkx.all_pairs_shortest_path_length(graph, cutoff=hops))
         candidates = [(a, b) for a, b in combinations(range(num_nodes), 2) if distances[a].get(b) == hops]
+        if hops == 1:
+            bridges = set(networkx.bridges(graph))
+            candidates = [(a, b) for a, b in candidates if not {(a, b), (b, a)} & bridges]
         if candidates:
             break
     else:
         return None
     source, target = rng.sample(rng.choice(candidates), 2)
     turned = [rng.sample(edge, 2) for edge in _list_edges(rng, num_nodes, edges)]
+    most = 4 if small else 10
+    # Between the two nodes themselves as heavy as a way around: otherwise that edge is nearly always the shortest path.
+    draws = [1 + ({source, target} == {*edge}) for edge in turned]
     return Problem(
         kind=Kind.SHORTEST_PATH,
         num_nodes=num_nodes,
         edges=tuple((a, b) for a, b in turned),
-        weights=tuple(rng.randint(1, 4 if small else 10) for _ in turned),
+        weights=tuple(sum(rng.randint(1, most) for _ in range(count)) for count in draws),
         source=source,
         target=target,
     )

@@ -15,7 +15,7 @@ from envs.protocols.graph_rl import write_parts
 from rlsys.errors import BadInput
 
 VERDICTS = {True: "The answer is yes.", False: "The answer is no."}
-Mistakes = Literal["all", "shortcut", "unused"]
+Mistakes = Literal["all", "shortcut", "unused", "misread"]
 NLGIFT_PATHS = 5  # NLGift lists the optimum and looks at four simple paths more
 
 
@@ -60,7 +60,8 @@ def spoil(
     Connectivity: the wrong verdict, or the shortcut, an edge between the two nodes that does not exist, which makes
     a yes right that nothing shows. Shortest path: a longer path; a wrong sum; a wrong weight; the shortcut. mistakes:
     `shortcut` is always that, unless such an edge exists; `unused` puts it before the right steps, and the answer stays
-    right. Raises BadInput as `solve` does.
+    right; `misread` lists a longer path with one weight too low, and the answer is right unless that makes it the
+    shortest. Raises BadInput as `solve` does.
     """
     good = solve(problem, encoding, rng, num_paths=num_paths)
     direct = {problem.source, problem.target} in [set(edge) for edge in problem.edges]
@@ -73,6 +74,8 @@ def spoil(
         return replace(good, steps="", answer=VERDICTS[False])
     best = shortest_path(problem)
     assert best is not None
+    if mistakes == "misread":
+        return _misread(problem, encoding, rng, good, [best, *_other_paths(problem, best, num_paths - 1)])
     longer = _other_paths(problem, best, NLGIFT_PATHS)
     kinds = ["sum", "weight"] + ["edge"] * (not direct) + ["longer"] * bool(longer)
     mistake = "edge" if mistakes == "shortcut" and not direct else rng.choice(kinds)
@@ -98,6 +101,23 @@ def _add_shortcut(problem: Problem, encoding: Encoding, rng: random.Random, step
     heading, right = steps.split("\n", 1)
     invented = path_step((problem.source, problem.target), [rng.choice(problem.weights)], encoding)
     return f"{heading}\n{invented}\n{right}"
+
+
+def _misread(
+    problem: Problem, encoding: Encoding, rng: random.Random, good: Solution, paths: list[tuple[int, ...]]
+) -> Solution:
+    """One weight of an edge that the first path, the shortest, has not is written 1 to 3 too low; the rest follows."""
+    edges_of, written = [{frozenset(pair) for pair in pairwise(path)} for path in paths], list(problem.weights)
+    edges = [at for at, edge in enumerate(problem.edges) if frozenset(edge) in set().union(*edges_of) - edges_of[0]]
+    edges = [at for at in edges if written[at] > 1]
+    if not edges:  # nothing to misread
+        return good
+    at = rng.choice(edges)
+    written[at] = max(1, written[at] - rng.randint(1, 3))
+    misread = replace(problem, weights=tuple(written))
+    best = min(paths, key=lambda path: total(sum(weigh(misread, path))))
+    shuffled = rng.sample(paths, len(paths))
+    return replace(_path_solution(misread, encoding, shuffled, best, weigh(misread, best)), think=good.think)
 
 
 def edge_steps(problem: Problem, encoding: Encoding) -> str:

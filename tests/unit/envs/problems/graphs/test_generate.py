@@ -81,6 +81,20 @@ def test_no_edge_joins_nodes_that_are_to_be_some_apart() -> None:
         assert truth(problem) == "no" or networkx.shortest_path_length(graph, problem.source, problem.target) >= 2
 
 
+def test_two_ways_lead_through_a_triangle_and_either_may_be_the_shorter() -> None:
+    paths = {"shortest_path_share": 1.0, "connectivity_nodes": (3, 3), "path_nodes": (3, 3)}
+    problems = generate(300, 0, **paths, path_hops=1, labels=26)  # type: ignore[arg-type]
+    by_edge = 0
+    for problem in problems:
+        ends, weights = {problem.source, problem.target}, dict(zip(problem.edges, problem.weights, strict=True))
+        (direct,) = [weight for edge, weight in weights.items() if {*edge} == ends]
+        around = [weight for edge, weight in weights.items() if {*edge} != ends]
+        assert len(around) == 2 and set(around) <= {1, 2, 3, 4} and 2 <= direct <= 8
+        assert truth(problem) == str(min(direct, sum(around)))
+        by_edge += direct < sum(around)
+    assert 0.3 < by_edge / len(problems) < 0.6  # 106 of 256 draws; 44 are ties
+
+
 def test_asking_for_more_than_there_are_is_bad_input() -> None:
     with refused(says="5000 graph problems asked for"):
         generate(5000, 0, shortest_path_share=0, connectivity_nodes=(3, 3), path_nodes=(3, 3))

@@ -321,6 +321,28 @@ def test_an_unused_mistake_is_seen_in_the_steps_and_not_in_the_answer() -> None:
     assert spoil(direct, "incident", random.Random(0), mistakes="unused").answer == "The answer is no."
 
 
+TRIANGLE = Problem(
+    kind=Kind.SHORTEST_PATH, num_nodes=3, edges=((0, 1), (0, 2), (1, 2)), weights=(2, 5, 2), source=0, target=2
+)
+
+
+def test_a_misread_weight_makes_the_answer_wrong_where_it_makes_a_path_the_shortest() -> None:
+    """Of 0-1-2 and 0-2, 4 and 5, only 5 can be misread: as 4, which is no less than 4, or as 3 or 2."""
+    texts = [spoil(TRIANGLE, "incident", random.Random(seed), mistakes="misread").text() for seed in range(300)]
+    wrong = 0
+    for text in texts:
+        report = check(TRIANGLE, text)
+        assert sorted(step.verdict for step in report.steps) == [Verdict.CORRECT, Verdict.HALLUCINATED_WEIGHT]
+        assert "Node 0 is connected to node 1 with weight 2, node 2 with weight 5" in text  # the row was read rightly
+        read = int(re.findall(r"0 -> 2 with a total weight of (\d) =", text)[0])
+        assert read in (2, 3, 4) and (report.answer.verdict is Verdict.CORRECT) == (read == 4)
+        assert f"path is {'0->1->2' if read == 4 else '0->2'}. The length of shortest path is {min(read, 4)}" in text
+        wrong += read != 4
+    assert wrong / len(texts) == pytest.approx(2 / 3, abs=0.09)
+    light = replace(TRIANGLE, weights=(1, 1, 1))  # no weight can be lower than 1
+    assert check(light, spoil(light, "incident", random.Random(0), mistakes="misread").text()).right_by_real_steps
+
+
 def test_nlgifts_frame_is_no_step() -> None:
     step = "0 -> 3 -> 2 with a total weight of 3 + 1 = 4."
     framed = f"Some possible paths from node 0 to node 2 are:\n{step}\nThe answer is 4."
