@@ -65,15 +65,19 @@ def numbers(folder: Path) -> dict[str, Any]:
         for row in rows
         if row["stage"] == stage
     }
-    during = [row for row in rows if row["stage"] == "rl"]
-    first = during[0]["step"]
-    arm["curve"] = {str(row["step"] - first): _numbers(row, "greedy") for row in during}
+    arm["curve"] = curve(folder)
     trained = [row for row in study.rows(folder, "metrics") if row["stage"] == "rl"]
     parts = [trained[start : start + EVERY] for start in range(0, len(trained), EVERY)]
     arm["metrics"] = {
         name: [round(statistics.mean(row.get(name, 0.0) for row in part), 4) for part in parts] for name in HEALTHY
     }
     return arm
+
+
+def curve(folder: Path) -> dict[str, dict[str, float]]:
+    """Of the greedy evaluations of the rl stage, by its step."""
+    during = [row for row in study.rows(folder, "evaluations") if row["stage"] == "rl"]
+    return {str(row["step"] - during[0]["step"]): _numbers(row, "greedy") for row in during}
 
 
 def _numbers(row: dict[str, Any], kind: str) -> dict[str, float]:

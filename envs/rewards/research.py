@@ -26,6 +26,9 @@ class ResearchRewardConfig:
     format_gate: bool = True
     """Whether a response with a broken format, or cut off, gets 0. true: as in the authors' code. false: as in equation
     2, where F1 comes first."""
+    form_alone: bool = False
+    """Whether the answer is left out of account: 0.1 for the right form, whatever it says. A control: what rises under
+    it was not taught by the outcome."""
 
 
 class ResearchReward(SumOfFindings):
@@ -40,7 +43,7 @@ class ResearchReward(SumOfFindings):
     inline = RESULT
 
     def __init__(self, config: ResearchRewardConfig) -> None:
-        self._gate = config.format_gate
+        self._gate, self._form_alone = config.format_gate, config.form_alone
 
     def given(self, transcript: Transcript) -> str:
         """What stands in the last box of the last answer."""
@@ -56,14 +59,15 @@ class ResearchReward(SumOfFindings):
         if transcript.truncated and self._gate:
             broken.append(Finding(part="format", rule="cut off: no end of sequence"))
         span = _find_boxed(pieces)
-        score = best_f1(text, golds, style="hotpotqa")
+        score = 0.0 if self._form_alone else best_f1(text, golds, style="hotpotqa")
         if score > 0:
             counted = not (broken and self._gate)
             rule = "F1 of the boxed answer" if counted else f"F1 of {score:.4g} not counted: the form is broken"
             return (make_finding("f1", rule, score if counted else 0.0, transcript.messages, span), *broken)
         if broken:
             return tuple(broken)
-        return (make_finding("format", "right form, F1 of 0", FORMAT_REWARD, transcript.messages, span),)
+        rule = "right form, whatever it says" if self._form_alone else "right form, F1 of 0"
+        return (make_finding("format", rule, FORMAT_REWARD, transcript.messages, span),)
 
 
 def _find_boxed(pieces: list[Piece]) -> Span | None:

@@ -19,8 +19,8 @@ BUDGET = {
     "actors": 6_025,
     "learners": 5_760,
     "launch": 39_465,
-    "benchmarks": 9_140,
-    "tests": 86_070,
+    "benchmarks": 9_260,
+    "tests": 86_100,
 }
 
 

@@ -198,3 +198,26 @@ def test_a_lead_in_accuracy_is_read_from_two_runs_of_graph_rl(script: ModuleType
     assert claims == [True, True, False, True]
     claims = [claim.holds({"grpo-process": solution, "grpo-solution": process}) for claim in script.PREDICTIONS]
     assert claims == [False, False, False, False]
+
+
+def searched(task: str, times: int, right: float) -> dict[str, Any]:
+    content = "<search>q</search>" * times
+    messages = [{"role": "assistant", "content": content}, {"role": "tool", "content": "</search>"}]
+    return {"task": {"task_id": task}, "messages": messages, "parts": {"f1": right}}
+
+
+@pytest.mark.parametrize("script", ["research_controls"], indirect=True)
+def test_what_a_policy_samples_before_any_reward_is_counted(script: ModuleType, tmp_path: Path) -> None:
+    played = [searched("a", 1, 0.0), searched("b", 1, 0.5), searched("a", 2, 1.0), searched("b", 2, 0.1)]
+    write(tmp_path / "trajectories" / "eval-before-eval-research-sampled.jsonl", *played)
+    rows = [{"stage": "rl", "step": 300 + step, "greedy/exact_match": step / 60} for step in (0, 5, 30)]
+    write(tmp_path / "evaluations.jsonl", *rows)
+    numbers = script.numbers(tmp_path)
+    assert numbers["sampled"] == {script.TWICE: 0.5, script.RIGHT: 0.25, script.ANY: 0.5}
+    assert script.gain({"arm": numbers}, "arm") == 0.5
+    still = {"curve": {"0": {"exact match": 0.0}, "30": {"exact match": 0.05}}, "sampled": {script.TWICE: 0.02}}
+    none = {"curve": numbers["curve"], "sampled": {script.TWICE: 0.01}}
+    claimed = {script.ONE: numbers, script.FORM: still, script.NO: none}
+    assert [claim.holds(claimed) for claim in script.PREDICTIONS] == [True] * 4
+    turned = {script.ONE: still, script.FORM: numbers, script.NO: still}
+    assert [claim.holds(turned) for claim in script.PREDICTIONS] == [False] * 4
