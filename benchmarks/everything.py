@@ -208,7 +208,7 @@ OTHERS = {
     (
         "agent_study", "curriculum", "distill", "graph_rl", "graph_rl_misread", "graph_rl_paths", "icrl",
         "icrl_smollm2", "lag", "learning", "long_cot", "long_cot_rechecks", "lora", "reasoning_gym", "research",
-        "research_controls", "smollm2", "swirl", "tools",
+        "research_controls", "smollm2", "swirl", "swirl_controls", "tools",
     ),
     "a study over seeds",
 )  # fmt: skip

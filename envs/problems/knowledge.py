@@ -43,13 +43,13 @@ class KnowledgeConfig:
     """Number of made-up people, towns and guilds, a third each. Each has three facts, and is the start of nine
     questions of two hops."""
     hops: int = 2
-    """Number of passages that an answer needs: 1 or 2."""
+    """Number of passages that an answer needs: 1 to 3."""
 
     def __post_init__(self) -> None:
         # Three of a kind at least, or a name would have no other to be mistaken for.
         fits = 9 <= self.entities <= len(SYLLABLES) ** 3
         require(fits, "env.knowledge.entities", self.entities, f"9 to {len(SYLLABLES) ** 3}")
-        require(self.hops in (1, 2), "env.knowledge.hops", self.hops, "1 or 2")
+        require(self.hops in (1, 2, 3), "env.knowledge.hops", self.hops, "1 to 3")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -179,7 +179,7 @@ class Mistake:
 def episode(question: Question, protocol: Protocol, search: Search, mistake: Mistake | None) -> list[Message]:
     """The messages after the prompt. Results are true, and the answer is what was read in the last of them.
 
-    `relation` and `name` search for something else, `early` answers one hop too soon, `malformed` leaves a call's tag
+    `relation` and `name` search for something else, `early` answers before its hop, `malformed` leaves a call's tag
     open: the episode ends there, or, where the protocol allows it, continues without a mistake.
     """
     messages: list[Message] = []
@@ -226,9 +226,7 @@ def _thinking(protocol: Protocol, thought: str) -> str:
 
 def mistakes(question: Question, base: KnowledgeBase, rng: random.Random) -> list[Mistake]:
     """One of each kind at each hop, shuffled; the first kinds are as likely as each other."""
-    slips: list[Mistake] = (
-        [Mistake(kind="early", hop=len(question.relations) - 1)] if len(question.relations) > 1 else []
-    )
+    slips = [Mistake(kind="early", hop=hop) for hop in range(1, len(question.relations))]
     name = question.start
     for hop, relation in enumerate(question.relations):
         kind = base.kinds[name]
@@ -271,4 +269,4 @@ def write_flawed(
         parsed = protocol.parse(messages[-1].content)
         if mistake.kind == "malformed" or (isinstance(parsed, Answer) and not messages[-1].content.endswith(right)):
             return messages
-    raise AssertionError("a malformed call is always possible, and so is an early answer to two hops")
+    raise AssertionError("a malformed call is always possible, and so is an early answer to several hops")

@@ -33,7 +33,7 @@ from envs.text.words import step_verdict
 from rlsys.config.verdicts import VerdictsConfig
 from rlsys.errors import BadInput, require
 from rlsys.seeds import hash_order, stable_sample
-from rlsys.types import Message, Reward, Transcript
+from rlsys.types import Message, Reward, Task, Transcript
 
 Filter = Literal["none", "process", "outcome", "both"]
 FILTERS: tuple[Filter, ...] = ("none", "process", "outcome", "both")
@@ -65,6 +65,9 @@ class SwirlRewardConfig:
     judged_by: Literal["judge", "rules"] = "judge"
     """Source of the verdicts on steps. judge: the judge. rules: the rules of the environment, for made-up questions and
     word problems."""
+    rules_err: float = 0.0
+    """Share of the rules' verdicts that are turned round: the errors of a judge that is a model. The same action in the
+    same place gets the same verdict."""
     process: Literal["process", "process_math"] = "process"
     """Prompt that the judge is asked with about a step: of a search, or of a calculation (docs/judge.md)."""
     outcome: Optional[Literal["exact", "outcome_search", "outcome_math"]] = None
@@ -81,6 +84,9 @@ class SwirlRewardConfig:
     """Judge of transcripts that come without judgements."""
 
     def __post_init__(self) -> None:
+        require(0 <= self.rules_err <= 1, "reward.rules_err", self.rules_err, "between 0 and 1")
+        ruled = self.judged_by == "rules" or not self.rules_err
+        require(ruled, "reward.rules_err", self.rules_err, "0 with judged_by=judge, which errs by itself")
         most = MAX_CONVERSATION - ROOM
         fits = 1 <= self.max_judged_chars <= most
         require(fits, "reward.max_judged_chars", self.max_judged_chars, f"from 1 to {most}")
@@ -145,7 +151,7 @@ class SwirlReward(SumOfFindings):
 
     def _apply_rules(self, transcript: Transcript) -> Transcript:
         if transcript.judgements is None and self._config.judged_by == "rules":
-            by_rules = tuple(judge_by_rules(transcript.task, talk) for talk in _conversations(transcript))
+            by_rules = tuple(self._rule(transcript.task, talk) for talk in _conversations(transcript))
             transcript = replace(transcript, judgements=by_rules)
         if transcript.correct is None and self._config.outcome is not None:
             answer = self.given(transcript)
@@ -155,6 +161,13 @@ class SwirlReward(SumOfFindings):
                 golds = answers(transcript.task)
                 return replace(transcript, correct=same_answer(answer, golds) or exact_match(answer, golds))
         return transcript
+
+    def _rule(self, task: Task, talk: Sequence[Message]) -> str:
+        judgement = judge_by_rules(task, talk)
+        place = hash_order("verdict", task.task_id, *(message.content for message in talk))
+        if int.from_bytes(place, "big") >= self._config.rules_err * 2 ** (8 * len(place)):
+            return judgement
+        return f"{judgement}, mistaken for {'BAD' if step_verdict(judgement) == 'GOOD' else 'GOOD'}"
 
     def findings(self, transcript: Transcript) -> tuple[Finding, ...]:
         judgements = self._apply_rules(transcript).judgements

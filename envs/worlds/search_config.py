@@ -52,8 +52,8 @@ class SearchQAConfig(TaskConfig):
     """Share of each protocol in the demonstrations of made-up questions, so that a policy built from scratch also
     learns the formats of the baselines. {}: `protocol` alone."""
     demo_mistakes: Literal["all", "early"] = "all"
-    """Kind of mistake in the share `demo_error_rate` of the demonstrations. early: always the answer of the first of
-    two hops."""
+    """Kind of mistake in the share `demo_error_rate` of the demonstrations. early: always the answer of a hop
+    before the last."""
     retriever: SearchConfig = field(default_factory=SearchConfig)
 
     def __post_init__(self) -> None:
@@ -110,7 +110,7 @@ class SearchQAConfig(TaskConfig):
             expected = "another: in it the environment decides what is searched"
             require(name != ITER_RETGEN.name, "env.demo_protocols", name, expected)
             require(share > 0, f"env.demo_protocols.{name}", share, "a share above 0")
-        two = self.demo_mistakes == "all" or self.knowledge.hops == 2
+        two = self.demo_mistakes == "all" or self.knowledge.hops > 1
         require(two, "env.demo_mistakes", self.demo_mistakes, "all, with knowledge.hops=1: nothing is too early")
 
     @property

@@ -47,6 +47,7 @@ STUDIES = {  # and what reads a run that has ended
     "long_cot_rechecks": "long_cot.numbers",
     "research_controls": "research_controls.numbers",
     "swirl": "swirl.numbers",
+    "swirl_controls": "swirl.numbers",
     "learning": "learning.numbers",
 }
 

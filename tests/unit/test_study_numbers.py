@@ -221,3 +221,39 @@ def test_what_a_policy_samples_before_any_reward_is_counted(script: ModuleType, 
     assert [claim.holds(claimed) for claim in script.PREDICTIONS] == [True] * 4
     turned = {script.ONE: still, script.FORM: numbers, script.NO: still}
     assert [claim.holds(turned) for claim in script.PREDICTIONS] == [False] * 4
+
+
+@pytest.mark.parametrize("script", ["swirl_controls"], indirect=True)
+def test_good_steps_are_imitated_each_in_its_state(script: ModuleType, tmp_path: Path) -> None:
+    said = [
+        {"role": "assistant", "content": "<search_query>a</search_query>"},
+        {"role": "user", "content": "a -> b"},
+        {"role": "assistant", "content": "<answer>b</answer>"},
+    ]
+    trajectory = {"task": {"task_id": "q", "question": "Q?", "answers": ["b"]}, "sequence": 0, "sibling": 3}
+    trajectory |= {
+        "prompt": [{"role": "user", "content": "Q?"}],
+        "messages": said,
+        "end": "answered",
+        "truncated": False,
+    }
+    trajectory |= {"num_tokens": 4, "weight_versions": []}
+    judged = tmp_path / "judged.jsonl"
+    write(judged, *(trajectory | {"judgements": verdicts} for verdicts in (["BAD", "GOOD"], ["GOOD", "BAD"])))
+    script.write_good_steps(judged, tmp_path / "good.jsonl")
+    last, first = map(json.loads, (tmp_path / "good.jsonl").read_text().splitlines())
+    assert (last["task_id"], last["prompt"], last["messages"]) == (
+        "q/3/1",
+        [*trajectory["prompt"], *said[:2]],
+        said[2:],
+    )
+    assert (first["prompt"], first["messages"]) == (trajectory["prompt"], said[:1])
+
+    def arm(sampled: float, before: float = 0.1) -> dict[str, Any]:
+        return {"before": {"greedy": before}, "after": {"sampled": sampled}}
+
+    imitated = {"sft-process": arm(0.8), script.STEPS: arm(0.8), "swirl-outcome": arm(0.84)}
+    shown = imitated | {"swirl-process": arm(0.84), "swirl-none": arm(0.84)}
+    assert [claim.holds(shown) for claim in script.PREDICTIONS] == [True] * 5
+    turned = imitated | {"swirl-process": arm(0.8, 0.3), "swirl-none": arm(0.82)}
+    assert [claim.holds(turned) for claim in script.PREDICTIONS] == [False] * 5

@@ -93,7 +93,7 @@ def test_reading_takes_the_value_from_its_sentence_only() -> None:
     assert read_anything(documents) == "Lutera"
 
 
-@pytest.mark.parametrize(("values", "message"), [({"entities": 8}, "9 to 1728"), ({"hops": 3}, "1 or 2")])
+@pytest.mark.parametrize(("values", "message"), [({"entities": 8}, "9 to 1728"), ({"hops": 4}, "1 to 3")])
 def test_a_bad_setting_is_named(values: dict[str, int], message: str) -> None:
     with pytest.raises(BadInput, match=message):
         KnowledgeConfig(**values)

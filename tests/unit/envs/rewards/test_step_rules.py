@@ -93,3 +93,16 @@ def test_verdicts_by_rules_are_kept_with_the_reward() -> None:
     assert not reward.judging(conversation) and not reward.always_judged
     silent = SwirlReward(SwirlRewardConfig(judged_by="rules"))
     assert silent(conversation).correct is None and silent.pooled(conversation) == {}
+
+
+def test_a_share_of_the_verdicts_is_turned_round_and_each_stays_as_it_is() -> None:
+    errs, always = (SwirlReward(SwirlRewardConfig(judged_by="rules", rules_err=share)) for share in (0.15, 1.0))
+    values = []
+    for at in range(400):
+        asked = Transcript(task=Task(task_id=f"q-{at}", question="", record=QUESTION.record, answers=("Bikano",)),
+                           messages=tuple(talk(TOWN[0])))  # fmt: skip
+        values.append(errs(asked).value)
+        assert errs(asked).value == values[-1] and always(asked).value == 0.0
+    assert 1 - sum(values) / len(values) == pytest.approx(0.15, abs=0.055)  # 3 deviations
+    with refused("reward.rules_err", found=0.1, expected="judged_by=judge"):
+        SwirlRewardConfig(rules_err=0.1)

@@ -241,7 +241,7 @@ def after_prompt(played: SearchQAWorld, task: Task, seed: int) -> Transcript:
     return Transcript(task=task, messages=played.demonstration(task, seed).messages[num_prompt:])
 
 
-@pytest.mark.parametrize("hops", [1, 2])
+@pytest.mark.parametrize("hops", [1, 2, 3])
 def test_right_demonstrations_earn_the_papers_full_reward(hops: int) -> None:
     knowledge = KnowledgeConfig(entities=120, hops=hops)
     research, icrl = (world(name, knowledge=knowledge, demo_error_rate=0.0) for name in ("research", "icrl"))
