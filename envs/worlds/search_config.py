@@ -42,12 +42,15 @@ class SearchQAConfig(TaskConfig):
     """Text before every question; `{calls}` becomes the number of searches. null: the protocol's own. "": none."""
     demonstrations: ExamplesConfig = field(default_factory=ExamplesConfig)
     """Few-shot examples in the prompt (icrl)."""
+    made_up_examples: Literal["search", "answer"] = "search"
+    """Solution in the examples that are written for made-up questions. search: with searches. answer: at once, a
+    control, in which examples show no tool."""
     demo_follow_rate: Union[float, tuple[float, ...], None] = None
     """Share of answers that follow the examples, in the demonstrations of an sft stage that teaches a policy built from
     scratch to follow examples. Its prompts have 0 to `demonstrations.count` examples, which all search or all answer at
-    once. After examples that search, this share of the answers searches too; the others are guesses. A list has a share
-    for each number of examples that search, beginning with 0, whose share also holds after examples that answer at
-    once. null: every prompt has the same examples."""
+    once. After examples of the kind of `made_up_examples`, this share of the answers searches; the others are guesses.
+    A list has a share for each number of such examples, beginning with 0, whose share also holds after examples of the
+    other kind. null: every prompt has the same examples."""
     demo_protocols: dict[str, float] = field(default_factory=dict)
     """Share of each protocol in the demonstrations of made-up questions, so that a policy built from scratch also
     learns the formats of the baselines. {}: `protocol` alone."""
@@ -80,6 +83,8 @@ class SearchQAConfig(TaskConfig):
         has_source = not searching or synth or corpus is not None or self.retriever.url is not None or web
         ways = "passages for the questions of env.data, or retriever.url, or retriever.kind=web"
         require(has_source, "env.retriever.corpus", corpus, ways)
+        made_up = demos.file is None or self.made_up_examples == "search"
+        require(made_up, "env.made_up_examples", self.made_up_examples, "search with demonstrations.file")
         written = synth or demos.count == 0 or demos.file is not None
         require(written, "env.demonstrations.file", demos.file, "a file: examples are written for made-up questions")
         self._check_follow_rates()
@@ -94,7 +99,7 @@ class SearchQAConfig(TaskConfig):
         require(has_made_up, "env.demo_follow_rate", follow_rate, "null without made-up demonstrations to follow")
         between = all(0 <= rate <= 1 for rate in rates)
         require(between, "env.demo_follow_rate", follow_rate, "between 0 and 1, or null")
-        listed = f"{demos.count + 1} shares, for 0 to env.demonstrations.count={demos.count} examples that search"
+        listed = f"{demos.count + 1} shares, for 0 to env.demonstrations.count={demos.count} examples of one kind"
         require(len(rates) == demos.count + 1, "env.demo_follow_rate", follow_rate, listed)
 
     def _check_bare(self) -> None:

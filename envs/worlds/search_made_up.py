@@ -57,7 +57,13 @@ class MadeUpQuestions:
     def examples(self) -> Iterator[tuple[str, list[Message]]]:
         """Separate questions with their answers, for prompts."""
         for question in self._made.examples:
-            yield question.text, episode(question, self._protocol, self.search, None)
+            yield question.text, self._solved(question, searches=self._config.made_up_examples == "search")
+
+    def _solved(self, question: Question, *, searches: bool) -> list[Message]:
+        """As an example shows it."""
+        if searches:
+            return episode(question, self._protocol, self.search, None)
+        return write_direct_answer(question, self._made.base, self._protocol, None)
 
     def protocol(self, rng: random.Random) -> Protocol:
         """One that a question is demonstrated in."""
@@ -81,21 +87,15 @@ class MadeUpQuestions:
 
     def following(self, task: Task, rates: Sequence[float], rng: random.Random) -> tuple[ExampleLayout, list[Message]]:
         """Examples of a prompt, which all search or all do not, and an answer to `task`, which searches with the
-        probability that `rates` has for so many examples that search; a guess is always a wrong one."""
+        probability that `rates` has for so many examples of the kind that is asked for; a guess is always a wrong
+        one."""
         config, base, protocol = self._config, self._made.base, self._protocol
-        count, searches = rng.randint(0, config.demonstrations.count), rng.random() < 0.5
-        follows = rng.random() < rates[count if searches else 0]
+        count, is_cue = rng.randint(0, config.demonstrations.count), rng.random() < 0.5
+        follows = rng.random() < rates[count if is_cue else 0]
+        searches = is_cue == (config.made_up_examples == "search")
         sample = rng.sample(self._made.train, count + 1)  # one more than needed: the task itself may be among them
         examples = [question for question in sample if question.text != task.question][:count]
-        solved = (
-            (
-                question.text,
-                self._write_search(protocol, question, None)
-                if searches
-                else write_direct_answer(question, base, protocol, None),
-            )
-            for question in examples
-        )
+        solved = ((question.text, self._solved(question, searches=searches)) for question in examples)
         layout = examples_of(replace(config.demonstrations, count=count), solved)
         if follows:
             return layout, self._write_search(protocol, of_task(task), self._mistake(rng))

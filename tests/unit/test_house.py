@@ -15,12 +15,12 @@ FUNCTION_LINES, FILE_LINES = 60, 400
 # its commit says what the lines are worth; one that removes lines lowers it.
 BUDGET = {
     "rlsys": 8_980,
-    "envs": 27_190,
+    "envs": 27_200,
     "actors": 6_025,
     "learners": 5_760,
     "launch": 39_465,
-    "benchmarks": 9_380,
-    "tests": 86_150,
+    "benchmarks": 9_440,
+    "tests": 86_180,
 }
 
 

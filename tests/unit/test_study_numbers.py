@@ -257,3 +257,13 @@ def test_good_steps_are_imitated_each_in_its_state(script: ModuleType, tmp_path:
     assert [claim.holds(shown) for claim in script.PREDICTIONS] == [True] * 5
     turned = imitated | {"swirl-process": arm(0.8, 0.3), "swirl-none": arm(0.82)}
     assert [claim.holds(turned) for claim in script.PREDICTIONS] == [False] * 5
+
+
+@pytest.mark.parametrize("script", ["icrl_cue"], indirect=True)
+def test_a_cue_is_asked_for_what_examples_that_search_were(script: ModuleType) -> None:
+    def arms(searched: float, greedy: float, half: int | None) -> dict[str, Any]:
+        run = {"end": {script.GREEDY: greedy, script.SAMPLED: greedy}, script.HALF: half}
+        return {"taught": {script.SEARCHED: searched}, script.FADING: run}
+
+    assert [claim.holds(arms(0.15, 0.8, 36)) for claim in script.PREDICTIONS] == [True] * 3
+    assert [claim.holds(arms(0.14, 0.79, None)) for claim in script.PREDICTIONS] == [False] * 3

@@ -479,6 +479,20 @@ def test_examples_as_one_text_or_as_turns_of_a_chat(tmp_path: Path) -> None:
         prompt("research", demonstrations=ExamplesConfig(layout="text"))
 
 
+def test_examples_may_be_a_cue_that_shows_no_tool() -> None:
+    """Where they answer at once, it is after those that the answer searches."""
+    shown = ExamplesConfig(count=3)
+    played = world("icrl", demonstrations=shown, made_up_examples="answer", demo_follow_rate=(0.0, 1.0, 1.0, 1.0))
+    asked = played.env(played.tasks("train")[0]).first_messages()[0].content
+    assert asked.count("Example Problem") == 3 and "<information>" not in asked.partition("Example Problem")[2]
+    seen = set()
+    for task in played.tasks("train")[:60]:
+        prompt, *turns = played.demonstration(task, 0).messages
+        examples = prompt.content.partition("Example Problem")[2]
+        seen.add(("no" if not examples else "search" if "<information>" in examples else "answer", len(turns) > 1))
+    assert seen == {("no", False), ("search", False), ("answer", True)}
+
+
 def test_demonstrations_that_teach_to_follow_examples() -> None:
     """After examples that search the answer does so at the rate asked for; else it is a wrong guess."""
     played = world("icrl", instruction="", demonstrations=ExamplesConfig(count=3), demo_follow_rate=0.8)
@@ -560,6 +574,7 @@ def test_a_bad_file_of_examples_is_named(tmp_path: Path, text: str | None, messa
         ({"demo_follow_rate": 0.5}, r"env\.demo_follow_rate=0\.5"),
         ({"demo_follow_rate": (0.1, 0.5), **SHOWN}, r"env\.demo_follow_rate=\(0\.1, 0\.5\): expected 3 shares"),
         ({"demo_follow_rate": (0.1, 0.5, 2.0), **SHOWN}, r"env\.demo_follow_rate=.*between 0 and 1"),
+        ({"made_up_examples": "answer", "demonstrations": ExamplesConfig(file="e")}, r"env\.made_up_examples='answer'"),
         ({"protocol": "rag", "tools": False}, r"env\.tools=False"),
         ({"protocol": "direct", "tools": False}, r"env\.tools=False: expected true"),
         ({"tools": False, "demo_protocols": {"rag": 1.0}}, r"env\.demo_protocols="),
