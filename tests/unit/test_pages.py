@@ -61,6 +61,7 @@ A_READERS = (
     "brief/brief.yaml",
     "example.yaml",
     "mine.yaml",
+    "search-r1.yaml",
     "RUN/config.yaml",
     "my_rewards.Brief",
     "raft.Raft",
