@@ -57,7 +57,7 @@ lint: setup
 
 docs: setup
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
-	echo "docs: open build/site/index.html; with the search: python -m http.server -b 127.0.0.1 -d build/site, then http://127.0.0.1:8000"
+	echo "docs: open build/site/index.html"
 
 slow: setup
 	@exec $(BIN)/python -m pytest tests -m slow

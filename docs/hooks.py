@@ -25,6 +25,11 @@ BROUGHT = {
 }
 LINK = re.compile(r"(\]\()(?!https?:|#)([^)#\s]+)")
 MARKDOWN: dict[str, str] = {}  # of each page, by its place, as it was built
+# Pages that name many things and explain few: in the hits of the search they stand behind those that explain.
+NAMING = re.compile(
+    "(project|results|recipes|reference)/"
+    r"|(comparison|configuration|glossary|index|laws|measurements|papers|recipes)\.md"
+)
 ROW = re.compile(r"^\| \[[^]]*\]\(([^)]+\.md)\) \| (.*) \|$")  # of the tables of docs/README.md
 CODE = re.compile(r"(?ms)^ *```.*?^ *```|`[^`\n]*`")
 
@@ -43,6 +48,8 @@ def on_page_markdown(markdown: str, page: Any, files: Files, **_: Any) -> str:
         place = places.get(os.path.normpath(source.parent / link[2]))
         return link[0] if place is None else link[1] + os.path.relpath(place, Path(page.file.src_uri).parent)
 
+    if NAMING.match(page.file.src_uri):
+        page.meta["search"] = {"boost": 0.1}
     code = [*CODE.findall(markdown), ""]
     followed = "".join(LINK.sub(follow, text) + block for text, block in zip(CODE.split(markdown), code, strict=True))
     MARKDOWN[page.file.src_uri] = followed

@@ -1,9 +1,6 @@
 """The pages build as a site without a warning; no page asks another host; the navigation is that of docs/README.md."""
 
-import os
 import re
-import subprocess
-import sys
 from collections.abc import Iterator
 from html.parser import HTMLParser
 from pathlib import Path
@@ -11,6 +8,7 @@ from pathlib import Path
 import pytest
 from mkdocs.config import load_config
 
+from tests.makers.site import build_site
 from tests.paths import ROOT
 
 # Attributes whose address a browser loads by itself; a link that a reader clicks is none of them.
@@ -43,10 +41,7 @@ def asked(text: str) -> list[str]:
 
 
 def test_the_site_builds_without_a_warning_and_asks_no_other_host(tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(tmp_path)]
-    environment = os.environ | {"NO_MKDOCS_2_WARNING": "1"}
-    result = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=120)
-    assert result.returncode == 0, result.stderr  # --quiet would hide warnings from --strict
+    build_site(tmp_path)
     pages = {page: page.read_text() for page in tmp_path.rglob("*.html")}
     assert '<h1 id="rlsys">' in pages[tmp_path / "index.html"] and tmp_path / "pages.html" in pages
     assert len(pages) > 40 and tmp_path / "recipes" / "swirl.html" in pages
