@@ -20,7 +20,7 @@ BUDGET = {
     "learners": 5_760,
     "launch": 39_465,
     "benchmarks": 9_440,
-    "tests": 86_270,
+    "tests": 86_290,
 }
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -54,6 +55,7 @@ ROWS = {  # tables 3 and 6, in percent: by file and by the way of asking; of the
     ("rejection-sampling-3b", ""): "48.8 24.0 23.3 5.9 21.0",
     ("no-search", ""): "53.7 23.7 29.2 7.2 29.3",
     ("no-search-3b", ""): "44.9 20.8 27.5 6.0 19.2",
+    ("search-r1", ""): "61.0 37.0 41.4 14.6 36.8",
     ("no-search-base", ""): "53.9 24.2 27.3 8.3 29.6",
 }
 
@@ -91,6 +93,12 @@ def test_a_baseline_has_the_papers_row_and_its_sets(file: str, way: str) -> None
         assert eval_set.paper.get("exact_match") == (None if figure is None else pytest.approx(float(figure) / 100))
         assert eval_set.env == ({"protocol": way} if way else {}) | {"eval_data": f"data/icrl/eval/{name}.jsonl"}
     assert (test.tasks, test.temperature, config.recipe.env.topk) == (500, 0.1, 3)
+
+
+def test_search_r1_is_the_run_without_examples_rewarded_by_exact_match_alone() -> None:
+    ours, plain = (compose(f"icrl/ablations/{name}", []) for name in ("search-r1", "no-examples"))
+    assert shots("icrl/ablations/search-r1") == shots("icrl/ablations/no-examples") == [(0, 300)]
+    assert ours.recipe.reward == replace(plain.recipe.reward, alpha=1.0) and ours.recipe.env == plain.recipe.env
 
 
 def test_a_baseline_trains_as_its_name_says() -> None:

@@ -44,6 +44,7 @@ def test_each_set_of_research_has_the_papers_exact_match_and_judge(file: str) ->
             assert eval_set.paper == pytest.approx({"exact_match": exact, "part/judge": judge})
             protocol = {"protocol": way.removesuffix("-")} if way else {}
             assert eval_set.env == protocol | {"eval_data": f"data/research/eval/{name}.jsonl"}
+            assert eval_set.group == (way.removesuffix("-") or "multi_hop")  # whose mean is the table's last column
             reward = eval_set.reward or asdict(trained)
             assert (reward["name"], reward["answer"]) == ("judged", "boxed")
             assert plays[f"{way}{name}/greedy"].of.recipe.reward.judge.server == "judge Qwen/Qwen2.5-7B-Instruct"
