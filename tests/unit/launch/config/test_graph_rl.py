@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
 import yaml
 
+from envs import make_world
 from launch.cli import run
 from launch.config.compose import compose
 from launch.config.layers import CONFIGS
@@ -169,6 +171,18 @@ def test_training_on_made_up_graphs_needs_no_file_and_has_no_figure_of_the_paper
     ]
     assert run(asked) == 2
     assert "no reward of eval.sets asks a judge" in capsys.readouterr().err
+
+
+def test_the_miniature_on_paths_has_96_problems_and_holds_none_of_them_out() -> None:
+    """As its page says: up to the names of the nodes."""
+
+    def shape(question: str) -> str:
+        names: dict[str, str] = {}
+        return re.sub(r"\b[Nn]ode ([A-Z])\b", lambda node: names.setdefault(node[1], str(len(names))), question)
+
+    world = make_world(compose("graph_rl/ablations/tiny-paths", []).recipe.env)
+    trained, held_out = ([shape(task.question) for task in world.tasks(split)] for split in ("train", "held_out"))
+    assert (len(trained), len(set(trained))) == (8192, 96) and set(held_out) <= set(trained)
 
 
 @pytest.mark.parametrize("name", ["tiny", "ablations/tiny-paths"])
