@@ -8,18 +8,17 @@ import argparse
 import ast
 import importlib
 import inspect
-import io
 import os
 import re
 from collections.abc import Callable, Iterator
-from contextlib import redirect_stdout, suppress
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
-from launch.cli import COMMANDS, Parser, parse
+from launch.cli import COMMANDS, Parser
 
 PAGES = Path(__file__).parent / "reference"
+SHARED = ("a name under configs/ (quickstart) or a path to a YAML file", "override a key of the config")  # said once
 MADE = "<!-- python docs/make_reference.py -->"
 
 RECORDS = {
@@ -41,27 +40,36 @@ CONTRACTS = {
 
 
 def cli_page() -> str:
-    """All commands. argparse wraps at the width that COLUMNS names."""
-    with patch.dict(os.environ, COLUMNS="110"):
+    """All commands. argparse wraps usages at the width that COLUMNS names."""
+    with patch.dict(os.environ, COLUMNS="127"):
         return "\n".join(commands())
 
 
 def commands() -> Iterator[str]:
-    yield from (head("Commands", CLI), code(printed(["--help"])))
+    yield head("Commands", CLI)
     for name, (module, _) in COMMANDS.items():
         command = importlib.import_module(module)
         parser = Parser(prog=f"rlsys {name}")
         parser.description, parser.epilog = command.HELP, command.EXAMPLES
         command.add(parser)
-        yield f"## rlsys {name}\n\n{code(parser.format_help())}"
-        yield from (f"### {below.prog}\n\n{code(below.format_help())}" for below in inner(parser))
+        yield from explain(parser, "##", parser.epilog)
+        for below in inner(parser):
+            yield from explain(below, "###", "" if below.epilog == parser.epilog else below.epilog)
 
 
-def printed(argv: list[str]) -> str:
-    out = io.StringIO()
-    with redirect_stdout(out), suppress(SystemExit):
-        parse(argv)
-    return out.getvalue()
+def explain(parser: argparse.ArgumentParser, level: str, epilog: str | None) -> Iterator[str]:
+    """What `--help` prints, but for what the page says once: usage and examples as code, a line for each option."""
+    parser._optionals._remove_action(parser._option_string_actions["-h"])
+    yield f"{level} {parser.prog}\n\n{parser.description}.\n"
+    yield code(f"{parser.format_usage()}\n{epilog or ''}")
+    form, lines = parser._get_formatter(), list[str]()
+    for group in parser._action_groups:
+        if group not in (parser._positionals, parser._optionals):
+            lines += ["", f"{group.title}: {group.description or ''}".rstrip(), ""]
+        own = [action for action in group._group_actions if action.help and action.help not in SHARED]
+        lines += [f"* `{form._format_action_invocation(action)}`: {form._expand_help(action)}" for action in own]
+    if lines:
+        yield "\n".join(lines).strip().replace("<", "\\<") + "\n"
 
 
 def inner(parser: argparse.ArgumentParser) -> Iterator[argparse.ArgumentParser]:
@@ -113,7 +121,7 @@ def members(node: ast.ClassDef, lines: list[str]) -> Iterator[str]:
         if isinstance(member, ast.AnnAssign | ast.Assign):
             yield from lines[member.lineno - 1 : member.end_lineno]
         elif isinstance(member, ast.FunctionDef | ast.AsyncFunctionDef) and not member.name.startswith("_"):
-            yield from ("", *definition(member, lines), *comment(ast.get_docstring(member), " " * 8))
+            yield from (*definition(member, lines), *comment(ast.get_docstring(member), " " * 8))
         elif isinstance(member, ast.Expr) and isinstance(member.value, ast.Constant) and member != node.body[0]:
             yield from comment(inspect.cleandoc(str(member.value.value)), " " * 4)  # of the field above it
 
@@ -129,9 +137,9 @@ def comment(text: str | None, indent: str) -> Iterator[str]:
 
 
 CLI = """
-What each command takes, as `rlsys COMMAND --help` prints it. `key=value` words override keys of the configuration
-([configuration](../configuration.md)); they may stand before and after the options. What a command returns:
-[exit codes](exit-codes.md).
+What each command takes, as `rlsys COMMAND --help` prints it. `CONFIG` is a name under configs/ (`quickstart`) or a path
+to a YAML file; `key=value` words override [its keys](../configuration.md), before and after the options.
+`rlsys --version` prints the version. What a command returns: [exit codes](exit-codes.md).
 """
 
 RECORD = """

@@ -144,16 +144,16 @@ def fill_page(page: str, sections: Sequence[Section]) -> str:
     _, end, after = rest.partition(END)
     if not begin or not end:
         raise BadInput(key="--page", expected=f"a page with {BEGIN} and {END}")
-    return f"{before}{BEGIN}\n\n{tables(sections)}\n{END}{after}"
+    return f"{before}{BEGIN}\n\n{list_keys(sections)}\n{END}{after}"
 
 
-def tables(sections: Sequence[Section]) -> str:
+def list_keys(sections: Sequence[Section]) -> str:
     lines: list[str] = []
     order = [OTHERS, *PARTS.values()]
     for group, below in groupby(sorted(sections, key=lambda section: order.index(part_of(section))), part_of):
         lines += [f"## {group}", ""]
         for section in below:
-            lines += table(section)
+            lines += keys_of(section)
     return "\n".join(lines)
 
 
@@ -162,10 +162,10 @@ def part_of(section: Section) -> str:
     return next((part for start, part in PARTS.items() if section.title.startswith(start)), OTHERS)
 
 
-def table(section: Section) -> list[str]:
-    lines = [f"### {section.title}", "", "| key | value | default | |", "|---|---|---|---|"]
+def keys_of(section: Section) -> list[str]:
+    lines = [f"### {section.title}", ""]
     for key in section.keys:
+        kind = f"{key.kind}; `{short(key.default)}`" if key.default else key.kind
         meaning = " ".join(filter(None, (key.meaning, load_synonyms().elsewhere(key.name, mark="`"))))
-        default = f"`{short(key.default)}`" if key.default else ""
-        lines.append(" | ".join((f"| `{key.name}`", key.kind, default, meaning.replace("|", "\\|"))) + " |")
+        lines.append(f"* `{key.name}` ({kind}): {meaning}")
     return [*lines, ""]

@@ -31,6 +31,6 @@ def test_a_class_is_shown_without_bodies_and_private_members() -> None:
     assert "Gives light." in page and "```python\nLamp(watts=5)\n```" in page
     code = page.split("```python\n")[-1]
     assert code == (
-        "class Lamp:\n    watts: int = 5  # of electric power\n    # How bright it is.\n\n"
+        "class Lamp:\n    watts: int = 5  # of electric power\n    # How bright it is.\n"
         "    def switch(self, on: bool) -> None:\n        # On or off.\n```\n"
     )
