@@ -143,8 +143,8 @@ to a YAML file; `key=value` words override [its keys](../configuration.md), befo
 """
 
 RECORD = """
-The frozen records of `rlsys/types.py`, in the order in which a task becomes a training sample. Rewards and environments
-read and return them; files of a run hold them as JSON: [files of a run](../run-directory.md),
+For authors of rewards and environments, which read and return them: the frozen records of `rlsys/types.py`, in the order
+in which a task becomes a training sample; files of a run hold them as JSON: [files of a run](../run-directory.md),
 [scored lines](../scoring.md).
 """
 

@@ -290,9 +290,8 @@ def make_page() -> str:
 
 INTRODUCTION = """# Metrics in Prometheus
 
-`python deploy/grafana/make.py` makes this page from the table of `launch/driver/observe/exported.py`.
-
-Every run exports these through Ray, on the metrics port of the driver's node.
+For boards and alerts: every run exports these through Ray, on the metrics port of the driver's node (a page that
+`python deploy/grafana/make.py` makes from the table of `launch/driver/observe/exported.py`).
 [Watch a run](../how-to/watch-a-run.md) says how Prometheus finds the port, and has the board and the alerts. Each
 metric has the label `run`, the name of the run directory: two seeds are two series. A run has {most} series at most: no
 task, worker or step is a label. Ray adds labels of its own (`WorkerId`, `NodeAddress` and others), so a run that is
