@@ -75,6 +75,11 @@ class GraphConfig(TaskConfig):
             require(3 <= low <= high <= 100, f"env.{key}", (low, high), sizes)
         require_bounds(self, "env.", "at least 1", "demo_paths", "min_hops")
         require_bounds(self, "env.", "at least 1, or null", "path_hops")
+        short = self.path_hops is None or (self.data is None and self.path_hops < self.path_nodes[0])
+        few = f"below {self.path_nodes[0]}, the fewest of env.path_nodes, and made-up graphs; or null"
+        require(short, "env.path_hops", self.path_hops, few)
+        ways = self.demo_mistakes != "misread" or self.demo_paths > 1
+        require(ways, "env.demo_paths", self.demo_paths, "2 or more with demo_mistakes=misread")
         most = max(self.connectivity_nodes[1], self.path_nodes[1])
         enough = self.node_labels is None or most <= self.node_labels <= 1000
         require(enough, "env.node_labels", self.node_labels, f"{most} (the most nodes) to 1000, or null")

@@ -49,6 +49,8 @@ class PythonMathConfig(TaskConfig):
     def __post_init__(self) -> None:
         super().__post_init__()
         require_bounds(self, "env.", "at least 1, or null", "max_turns", "max_reply_tokens")
+        layout = self.demonstrations.layout
+        require(layout != "text", "env.demonstrations.layout", layout, "message or turns: this environment is a chat")
         if not self.tools:
             check_bare(RETOOL, self.instruction, self.demonstrations.count)
 

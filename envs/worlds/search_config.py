@@ -71,8 +71,11 @@ class SearchQAConfig(TaskConfig):
         demos, corpus, synth = self.demonstrations, self.retriever.corpus, self.data is None
         plain = demos.count == 0 or PROTOCOLS[self.protocol].shows_examples
         require(plain, "env.demonstrations.count", demos.count, f"0: {self.protocol} shows no examples in its prompt")
-        chat = demos.layout != "turns" or self.template == "instruct"
-        require(chat, "env.demonstrations.layout", demos.layout, "message or text: template=base is no chat")
+        fits = demos.layout != ("turns" if self.template == "base" else "text")
+        one = (
+            "message or text: template=base is no chat" if self.template == "base" else "message or turns: it is a chat"
+        )
+        require(fits, "env.demonstrations.layout", demos.layout, one)
         laid = demos.layout == "message" or PROTOCOLS[self.protocol].shows_examples
         require(laid, "env.demonstrations.layout", demos.layout, f"message: {self.protocol} shows no examples")
         require(corpus is None or not synth, "env.retriever.corpus", corpus, "null, or questions about it in env.data")
@@ -83,8 +86,9 @@ class SearchQAConfig(TaskConfig):
         has_source = not searching or synth or corpus is not None or self.retriever.url is not None or web
         ways = "passages for the questions of env.data, or retriever.url, or retriever.kind=web"
         require(has_source, "env.retriever.corpus", corpus, ways)
-        made_up = demos.file is None or self.made_up_examples == "search"
-        require(made_up, "env.made_up_examples", self.made_up_examples, "search with demonstrations.file")
+        made_up = demos.file is None and synth and PROTOCOLS[self.protocol].shows_examples
+        expected = "search, where no made-up examples are shown"
+        require(made_up or self.made_up_examples == "search", "env.made_up_examples", self.made_up_examples, expected)
         written = synth or demos.count == 0 or demos.file is not None
         require(written, "env.demonstrations.file", demos.file, "a file: examples are written for made-up questions")
         self._check_follow_rates()

@@ -183,13 +183,26 @@ def _of_world(renderer: ChatRenderer, recipe: RecipeConfig, model: str, most: in
     spoilt += _spelled(renderer, [messages for *_, messages in prompts])
     if not prompts:
         return spoilt
-    ids, stop, offer, _ = prompts[0]
+    ids, stop, offer, messages = prompts[0]
     ends = ", ".join(map(visible, [*end_texts(renderer), *stop])) or "nothing but a token limit"
     text = renderer.decode(ids)
+    _check_examples(recipe.env, messages, text)
     cut = f" ... ({len(text) - most} characters more)" if len(text) > most else ""
     lines = [f"first prompt: {len(ids)} tokens, in a window of {window}; a message ends at {ends}"]
     lines += [f"  | {visible(line)}" for line in f"{text[:most]}{cut}".split("\n")]
     return [*lines, *_undescribed(offer), _lengths([len(ids) for ids, *_ in prompts], window, whole), *spoilt]
+
+
+def _check_examples(env: object, messages: Sequence[Message], text: str) -> None:
+    """Templates of models that think drop thoughts of earlier turns: examples that think and then search would show an
+    answer at once. Raises BadInput."""
+    demos = getattr(env, "demonstrations", None)
+    if demos is None or demos.layout != "turns":
+        return
+    shown = "".join(text.split())
+    if any("".join(turn.content.split()) not in shown for turn in messages if turn.role == "assistant"):
+        expected = "message: this chat template drops thoughts of earlier turns, and with them what the examples show"
+        raise BadInput(key="env.demonstrations.layout", found=demos.layout, expected=expected)
 
 
 def _spelled(renderer: ChatRenderer, prompts: Sequence[Sequence[Message]]) -> list[str]:

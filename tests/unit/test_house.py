@@ -15,12 +15,12 @@ FUNCTION_LINES, FILE_LINES = 60, 400
 # its commit says what the lines are worth; one that removes lines lowers it.
 BUDGET = {
     "rlsys": 8_980,
-    "envs": 27_200,
+    "envs": 27_215,
     "actors": 6_035,
     "learners": 5_760,
     "launch": 39_465,
     "benchmarks": 9_440,
-    "tests": 86_290,
+    "tests": 86_340,
 }
 
 

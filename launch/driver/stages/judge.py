@@ -9,6 +9,7 @@ From the second sft and stepwise stages cut their sets, so that no set takes ano
 from __future__ import annotations
 
 import asyncio
+import hashlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import partial
@@ -275,7 +276,8 @@ def identify_judging(stage: StageConfig, source: Path) -> dict[str, Any]:
     """What verdicts of one file have in common, wherever the run directory lies. Raises RunFailed without `source`."""
     if not source.is_file():
         raise RunFailed(f"stages.{stage.name}: {source} is missing, whose trajectories are judged")
-    return {"data": stage.data, "size": source.stat().st_size} | _identify_judge(stage)
+    with source.open("rb") as file:
+        return {"data": hashlib.file_digest(file, "blake2b").hexdigest()} | _identify_judge(stage)
 
 
 def _identify_judge(stage: StageConfig) -> dict[str, Any]:

@@ -48,6 +48,16 @@ def test_any_message_ends_the_episode(text: str) -> None:
     assert play(text).end in (EpisodeEnd.ANSWERED, EpisodeEnd.MALFORMED)
 
 
+def test_a_setting_that_would_change_nothing_is_refused() -> None:
+    for changes, key in (
+        ({"demo_mistakes": "misread", "demo_paths": 1}, "env.demo_paths"),
+        ({"path_nodes": (3, 3), "path_hops": 3}, "env.path_hops"),
+        ({"data": "graphs.jsonl", "path_hops": 1}, "env.path_hops"),
+    ):
+        with refused(key):
+            GraphConfig(**changes)  # type: ignore[arg-type]
+
+
 def test_splits_share_no_graph_and_are_the_same_every_time() -> None:
     train, held_out = WORLD.tasks("train"), WORLD.tasks("held_out")
     assert (len(train), len(held_out)) == (120, 40)

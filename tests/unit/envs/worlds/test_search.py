@@ -475,8 +475,10 @@ def test_examples_as_one_text_or_as_turns_of_a_chat(tmp_path: Path) -> None:
             ExamplesConfig(before=before, layout=layout)  # type: ignore[arg-type]
     with refused("env.demonstrations.layout", says="no chat"):
         prompt("icrl", template="base", demonstrations=ExamplesConfig(layout="turns"))
+    with refused("env.demonstrations.layout", says="it is a chat"):
+        prompt("icrl", demonstrations=ExamplesConfig(layout="text"))
     with refused("env.demonstrations.layout", says="shows no examples"):
-        prompt("research", demonstrations=ExamplesConfig(layout="text"))
+        prompt("research", demonstrations=ExamplesConfig(layout="turns"))
 
 
 def test_examples_may_be_a_cue_that_shows_no_tool() -> None:

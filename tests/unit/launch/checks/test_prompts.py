@@ -185,6 +185,22 @@ def test_a_tokenizer_without_a_template_is_said(folder: Path, tmp_path: Path) ->
     assert lines(model, "engine.max_model_len=2048")[0].startswith("chat template: none in the tokenizer")
 
 
+def test_examples_whose_thoughts_the_template_drops_are_refused_as_turns(folder: Path, tmp_path: Path) -> None:
+    """What is left of them would show an answer without the search before it."""
+    drops = CHATML.replace("{{ message['content'] }}", "{{ message['content'].split('</think>')[-1] }}")
+    shown = ["env={name: search_qa, protocol: icrl, train_tasks: 8, held_out_tasks: 8}", "reward={name: icrl}"]
+    shown += ["stages.sft=null", "engine.max_model_len=8192"]
+    turns = ["env.demonstrations={count: 1, layout: turns}"]
+    for template in (CHATML, drops):
+        model = with_template(folder, tmp_path / str(len(template)), template)
+        assert lines(model, *shown, "env.demonstrations.count=1")
+        if template is CHATML:
+            assert "<search>" in "\n".join(lines(model, *shown, *turns, most=9000))
+            continue
+        with refused("env.demonstrations.layout", found="turns", says="drops thoughts of earlier turns"):
+            lines(model, *shown, *turns)
+
+
 @pytest.mark.parametrize("inner", [False, True])  # as models of texts and pictures have it
 def test_a_tokenizer_that_is_larger_than_the_embedding_is_refused(folder: Path, tmp_path: Path, inner: bool) -> None:
     model = with_template(folder, tmp_path, CHATML)

@@ -43,6 +43,13 @@ def test_what_was_generated_is_judged_once_without_a_run(tmp_path: Path, capsys:
         assert sizes(tmp_path / "judged.jsonl") == SIZES and 0 < len(endpoint.asked) - asked <= 3
     assert run(judging(tmp_path, "http://127.0.0.1:1/v1")) == 0  # nothing is left to ask, and nobody is
     assert "3 trajectories, 0 without a verdict" in capsys.readouterr().out
+    moved = tmp_path / "moved.jsonl"
+    (tmp_path / "tries.jsonl").rename(moved)
+    elsewhere = [*judging(tmp_path, "http://127.0.0.1:1/v1"), "--input", str(moved)]
+    assert run(elsewhere) == 0  # verdicts are of what the file holds, wherever it lies
+    moved.write_text("".join(reversed(moved.read_text().splitlines(keepends=True))))
+    assert run(elsewhere) == 2  # and of nothing else, were it as long
+    assert "judged.verdicts.jsonl" in capsys.readouterr().err
 
 
 def test_what_it_cannot_do_is_refused_in_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
