@@ -144,7 +144,7 @@ to a YAML file; `key=value` words override [its keys](../configuration.md), befo
 
 RECORD = """
 For authors of rewards and environments, which read and return them: the frozen records of `rlsys/types.py`, in the
-order in which a task becomes a training sample; files of a run hold them as JSON: [files of a run](../run-directory.md),
+order in which a task becomes a training sample; files of a run hold them as JSON: [its files](../run-directory.md),
 [scored lines](../scoring.md).
 """
 
