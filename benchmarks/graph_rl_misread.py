@@ -11,6 +11,8 @@ draws `docs/graph_rl_misread.svg`; `--draw` takes what is there.
 from __future__ import annotations
 
 import statistics
+from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 
 import graph_rl
@@ -47,11 +49,11 @@ def numbers(folder: Path) -> Arms:
 
 def at(arms: Arms, arm: str, number: str, *steps: int) -> float:
     """The mean over the evaluations after these steps."""
-    return statistics.mean(arms[arm]["curve"][str(step)][number] for step in steps)
+    return float(statistics.mean(arms[arm]["curve"][str(step)][number] for step in steps))
 
 
-def lead(arms: Arms, number: str, *steps: int) -> float:
-    """By how much the number is higher with the process reward."""
+def lead(arms: Arms, number: str, steps: Sequence[int]) -> float:
+    """By how much the number is higher with the process reward, after these steps."""
     return at(arms, FIRST, number, *steps) - at(arms, SOLUTION, number, *steps)
 
 
@@ -62,15 +64,15 @@ PREDICTIONS = (
     ),
     Prediction(
         "table 1: mean accuracy after 4, 8, 12 and 16 steps is at least 0.03 higher with the process reward",
-        lambda arms: lead(arms, "accuracy", *EARLY) >= 0.03,
+        lambda arms: lead(arms, "accuracy", EARLY) >= 0.03,
     ),
     Prediction(
         "after 32 steps accuracy differs by at most 0.03",
-        lambda arms: abs(lead(arms, "accuracy", LAST)) <= 0.03,
+        lambda arms: abs(lead(arms, "accuracy", [LAST])) <= 0.03,
     ),
     Prediction(
         "after 16 steps the share of invented steps is lower with the process reward",
-        lambda arms: lead(arms, "invented steps", EARLY[-1]) < 0,
+        lambda arms: lead(arms, "invented steps", EARLY[-1:]) < 0,
     ),
 )
 
@@ -88,7 +90,8 @@ def tell(report: Report, by_seed: ArmsBySeed) -> None:
             report.row(arm, *(spread([at(arms, arm, number, step) for arms in by_seed.values()]) for step in steps))
     report.head("process less solution, with its 95 % interval", *NUMBERS)
     for title, when in (("mean after 4, 8, 12 and 16 steps", EARLY), ("after 32 steps", (LAST,))):
-        report.row(title, *(study.paired(by_seed, lambda arms, n=n, w=when: lead(arms, n, *w)) for n in NUMBERS))
+        leads = (partial(lead, number=number, steps=when) for number in NUMBERS)
+        report.row(title, *(study.paired(by_seed, difference) for difference in leads))
 
 
 def draw(by_seed: ArmsBySeed, path: Path) -> None:

@@ -36,8 +36,14 @@ ARMS: dict[str, list[str]] = {
     "sft-outcome": OUTCOME + IMITATION,
     STEPS: [*NONE, "verdicts.equal=false", *IMITATION],
 }
-COMPARED = ((FIRST, "sft-process"), ("swirl-outcome", "sft-outcome"), ("swirl-none", STEPS), (FIRST, "swirl-none"))
-COMPARED = (*COMPARED, (FIRST, "swirl-outcome"), (FIRST, "swirl-both"))
+COMPARED = (
+    (FIRST, "sft-process"),
+    ("swirl-outcome", "sft-outcome"),
+    ("swirl-none", STEPS),
+    (FIRST, "swirl-none"),
+    (FIRST, "swirl-outcome"),
+    (FIRST, "swirl-both"),
+)
 
 # Written before any run of this world. The last four are the paper's.
 PREDICTIONS = (

@@ -191,7 +191,7 @@ def test_a_lead_in_accuracy_is_read_from_two_runs_of_graph_rl(script: ModuleType
 
     process, solution = arms(0.96, 0.84, 0.9), arms(0.94, 0.80, 0.86)
     assert process["reader"] == 0.96 and list(process["curve"]) == ["0", "4", "8", "12", "16", "32"]
-    assert script.lead({"grpo-process": process, "grpo-solution": solution}, "accuracy", 4, 32) == pytest.approx(0.04)
+    assert script.lead({"grpo-process": process, "grpo-solution": solution}, "accuracy", (4, 32)) == pytest.approx(0.04)
     for number, invented in ((process, 0.1), (solution, 0.2)):
         number["curve"]["16"]["invented steps"] = invented
     claims = [claim.holds({"grpo-process": process, "grpo-solution": solution}) for claim in script.PREDICTIONS]
@@ -267,3 +267,37 @@ def test_a_cue_is_asked_for_what_examples_that_search_were(script: ModuleType) -
 
     assert [claim.holds(arms(0.15, 0.8, 36)) for claim in script.PREDICTIONS] == [True] * 3
     assert [claim.holds(arms(0.14, 0.79, None)) for claim in script.PREDICTIONS] == [False] * 3
+
+
+@pytest.mark.parametrize("script", ["long_cot_tries"], indirect=True)
+def test_tries_are_read_from_a_run_of_long_cot(script: ModuleType, tmp_path: Path) -> None:
+    asked = ["20: 4+16=20 yes\n\\boxed{4, 16}", "20: 4+7=11 no\n20: 7+4=11 no\n20: 4+11=16 no\n\\boxed{4, 11}", "none"]
+    write(tmp_path / "trajectories" / "eval-rl-before-sampled.jsonl", *({"messages": [{"content": t}]} for t in asked))
+    steps = [{"stage": "rl", "step": 480 + at, "episode/token_limit": 0.5, "episode/tokens": 30.0} for at in (1, 2)]
+    write(tmp_path / "metrics.jsonl", {"stage": "sft", "step": 480}, *steps)
+    for row in steps:
+        write(tmp_path / "trajectories" / f"step-{row['step']:06d}.jsonl", {"messages": [{"content": asked[1]}]})
+    write(
+        tmp_path / "evaluations.jsonl",
+        *({"stage": "rl", "step": step, "sampled/accuracy": step / 1000} for step in (480, 482)),
+    )
+    numbers = script.numbers(tmp_path)
+    assert numbers["gate"] == {"true tries": 0.75, "first is right": 0.5}  # 3 of 4; 1 of the 2 that try at all
+    assert numbers["curve"] == [{"step": 0, "accuracy": 0.48}, {"step": 2, "accuracy": 0.482}]
+    part = {"cut off": 0.5, "tokens": 30.0, "tries": 3.0, "repeated tries": pytest.approx(1 / 3)}
+    assert numbers["parts"] == [part]
+
+
+@pytest.mark.parametrize("script", ["long_cot_tries"], indirect=True)
+def test_a_study_of_tries_asks_for_length_repeats_and_windows(script: ModuleType) -> None:
+    def arm(accuracy: float, cut: float, tokens: float, again: float, true: float = 0.99) -> dict[str, Any]:
+        first = {"cut off": 0.0, "tokens": 40.0, "repeated tries": 0.1}
+        parts = [first, {"cut off": cut, "tokens": tokens, "repeated tries": again}]
+        gate = {"true tries": true, "first is right": 0.05}
+        return {"curve": [{"accuracy": 0.2}, {"accuracy": accuracy}], "parts": parts, "gate": gate}
+
+    windows = {script.SHORT: arm(0.3, 0, 50, 0), script.LONG: arm(0.3, 0, 50, 0)}
+    shown = {script.FIRST: arm(0.4, 0, 50, 0.1), "cosine": arm(0.4, 0.0, 50, 0.2), "classic": arm(0, 0.15, 60, 0)}
+    assert [prediction.holds(shown | windows) for prediction in script.PREDICTIONS] == [True] * 7
+    broken = {script.FIRST: arm(0.2, 0, 50, 0.2, 0.9), "cosine": arm(0.4, 0.1, 50, 0.2), "classic": arm(0, 0.1, 50, 0)}
+    assert [prediction.holds(broken | windows) for prediction in script.PREDICTIONS] == [False] * 7
