@@ -16,7 +16,7 @@ import study
 import swirl
 from report import Report
 from study import ROOT, Arms, ArmsBySeed, Prediction, spread
-from swirl import FIRST, IMITATION, NONE, NUMBERS, TAUGHT, after, before, less
+from swirl import FIRST, IMITATION, NONE, TAUGHT, after, before, less
 
 from envs.problems.sub_trajectories import decompose
 from envs.text.words import step_verdict
@@ -26,20 +26,23 @@ from rlsys.records import read_trajectory
 RESULTS = ROOT / "docs" / "swirl_controls.json"
 RECIPE = "swirl/ablations/tiny-hops"
 STEPS = "sft-good-steps"  # imitates steps, and not trajectories
+ALL = "swirl-all"  # every state of every trajectory, as many as the good steps are from
+NUMBERS = ("greedy", "sampled")  # right answers; the judge's own labels are turned round as its verdicts are
 OUTCOME = ["verdicts.keep=outcome"]
 ARMS: dict[str, list[str]] = {
     FIRST: [],
     "swirl-none": NONE,
+    ALL: [*NONE, "verdicts.equal=false"],
     "swirl-outcome": OUTCOME,
     "swirl-both": ["verdicts.keep=both"],
     "sft-process": IMITATION,
     "sft-outcome": OUTCOME + IMITATION,
-    STEPS: [*NONE, "verdicts.equal=false", *IMITATION],
+    STEPS: [*NONE, "verdicts.equal=false", *IMITATION, "stages.swirl.loop.groups_per_step=256"],  # SWiRL's actions
 }
 COMPARED = (
     (FIRST, "sft-process"),
     ("swirl-outcome", "sft-outcome"),
-    ("swirl-none", STEPS),
+    (ALL, STEPS),
     (FIRST, "swirl-none"),
     (FIRST, "swirl-outcome"),
     (FIRST, "swirl-both"),
@@ -59,7 +62,7 @@ PREDICTIONS = (
     ),
     Prediction(
         "figure 8: on all states, they are right at least 0.03 more often than those of imitation of all GOOD steps",
-        lambda arms: less(after("swirl-none", "sampled"), after(STEPS, "sampled"))(arms) >= 0.03,
+        lambda arms: less(after(ALL, "sampled"), after(STEPS, "sampled"))(arms) >= 0.03,
     ),
     Prediction(
         "figure 4: they are right at least as often after the set whose steps are GOOD as after all trajectories",
@@ -97,7 +100,7 @@ def play_seed(seed: int, runs: Path) -> dict[str, Arms]:
             f"model.path={study.weights(first, TAUGHT)}",
             f"stages.swirl.data={good if name == STEPS else judged}",
         ]
-        if name == STEPS and judged.is_file():
+        if name == STEPS:
             write_good_steps(judged, good)
         seeds = [f"seed={seed}", f"env.seed={seed}", "report=none"]
         study.train(RECIPE, runs / f"{seed}-{name}", [*seeds, *([] if name == FIRST else start), *changes])

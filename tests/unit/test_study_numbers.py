@@ -253,9 +253,9 @@ def test_good_steps_are_imitated_each_in_its_state(script: ModuleType, tmp_path:
         return {"before": {"greedy": before}, "after": {"sampled": sampled}}
 
     imitated = {"sft-process": arm(0.8), script.STEPS: arm(0.8), "swirl-outcome": arm(0.84)}
-    shown = imitated | {"swirl-process": arm(0.84), "swirl-none": arm(0.84)}
+    shown = imitated | {"swirl-process": arm(0.84), "swirl-none": arm(0.84), script.ALL: arm(0.84)}
     assert [claim.holds(shown) for claim in script.PREDICTIONS] == [True] * 5
-    turned = imitated | {"swirl-process": arm(0.8, 0.3), "swirl-none": arm(0.82)}
+    turned = imitated | {"swirl-process": arm(0.8, 0.3), "swirl-none": arm(0.82), script.ALL: arm(0.82)}
     assert [claim.holds(turned) for claim in script.PREDICTIONS] == [False] * 5
 
 
