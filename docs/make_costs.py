@@ -4,6 +4,7 @@ Seconds are the planner's. What a recipe leaves to its data, and how long answer
 """
 
 import os
+import re
 import runpy
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -22,6 +23,7 @@ PAGE = Path(__file__).parent / "recipes.md"
 BEGIN, END = "<!-- python docs/make_costs.py -->\n", "<!-- end of costs -->\n"
 HEAD = ("recipe", "GPUs", "tokens an answer", "GPU-hours", "of them", "at the limit", "besides")
 PAPERS = ("research", "icrl", "graph_rl", "swirl", "long_cot")
+SMALL = re.compile("tiny|smollm2")  # trained on two cores
 MODELS = runpy.run_path(str(Path(__file__).with_name("served_models.py")))["served_models"]()
 
 
@@ -89,12 +91,12 @@ def rounded(number: float) -> str:
 
 
 def recipes() -> list[str]:
-    """For GPUs: all files of the papers but the miniatures and their settings."""
+    """For GPUs: all files of the papers but the miniatures, their settings, and SmolLM2's."""
     names = [
         name
         for paper in PAPERS
         for path in [CONFIGS / paper / "paper.yaml", *sorted((CONFIGS / paper).rglob("*.yaml"))]
-        if "tiny" not in (name := str(path.relative_to(CONFIGS).with_suffix("").as_posix()))
+        if not SMALL.search(name := str(path.relative_to(CONFIGS).with_suffix("").as_posix()))
     ]
     return [name.removesuffix("/paper") for name in dict.fromkeys(names)]
 

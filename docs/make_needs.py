@@ -29,16 +29,16 @@ class Division:
 
 
 HALF = ("rollout.workers=4", "learner.ranks=4")
-SIX = ("rollout.workers=2", "learner.ranks=6")
 DIVISIONS = (
     Division("research", answer_tokens=3000),
     Division("research", ("rollout.workers=6", "learner.ranks=8"), 3000),
     Division("research", ("rollout.workers=2", "learner.ranks=4", "learner.zero_stage=3"), 3000),
     Division("research/ablations/32b", answer_tokens=3000),
     Division("icrl", answer_tokens=5000),
-    Division("icrl", SIX, 5000),
+    Division("icrl", ("rollout.workers=1", "learner.ranks=3", "learner.offload=none"), 5000),
+    Division("icrl", (*HALF, "learner.offload=none"), 5000),
     Division("icrl/ablations/14b", answer_tokens=5000),
-    Division("icrl/ablations/14b", (*SIX, "learner.offload=none"), 5000),
+    Division("icrl/ablations/14b", ("rollout.workers=2", "learner.ranks=6", "learner.offload=none"), 5000),
     Division("icrl/code", answer_tokens=8000),
     Division("graph_rl", answer_tokens=1500),
     Division("graph_rl", (*HALF, "cluster.gpu_memory_gb=80"), 1500),

@@ -292,7 +292,8 @@ EQUAL_STEPS = {"swirl": {"epochs": None, "steps": math.ceil(10_000 * 3 / 256)}} 
 
 def test_swirls_ablations_change_one_thing() -> None:
     """They are composed in tests/e2e/test_swirl.py."""
-    for path in (CONFIGS / "swirl" / "ablations").glob("*.yaml"):
+    files = (CONFIGS / "swirl" / "ablations").glob("*.yaml")
+    for path in (path for path in files if not path.stem.startswith("tiny")):
         changed = yaml.safe_load(path.read_text())
         subject, _, which = path.stem.partition("-")
         assert changed.pop("extends") == "../paper.yaml" and changed.pop("name") == f"swirl-{which or subject}"
