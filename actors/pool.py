@@ -17,7 +17,7 @@ import asyncio
 import logging
 import time
 from collections import Counter
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from itertools import count
 from typing import Any
@@ -69,7 +69,7 @@ class RolloutPool:
         self._away: dict[str, str] = {}  # tools that do not answer, and why
         self._away_since: dict[str, float] = {}
         self._adopted = False
-        self.shows: Callable[[Mapping[str, WorkerStatus]], Awaitable[None]] | None = None  # hears of each by its name
+        self.shows: Callable[[Mapping[str, WorkerStatus]], None] | None = None  # hears of each; may not wait
 
     def _member(self, spec: WorkerSpec) -> WorkerRecord:
         life = Supervised[Any](
@@ -313,7 +313,7 @@ class RolloutPool:
         self._say_outages()
         statuses = {m.spec.name: m.last_status for m in self.members if m.last_status is not None}
         if self.shows is not None:
-            await self.shows(statuses)
+            self.shows(statuses)
         return list(statuses.values())
 
     def _say_quiet(self, member: WorkerRecord, status: WorkerStatus) -> None:

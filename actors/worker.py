@@ -50,6 +50,14 @@ class WorkerSpec:
     secrets: Mapping[str, str] = field(default_factory=dict, repr=False)
 
 
+@dataclass(frozen=True, slots=True)
+class Excerpt:
+    """The end of what an episode has come to, for who looks on."""
+
+    prompt: tuple[Message, ...]
+    messages: tuple[Message, ...]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerStatus:
     """Counted since the worker's start."""
@@ -70,7 +78,7 @@ class WorkerStatus:
     worlds_lost: tuple[str, ...] = ()  # why each earlier process of the environments was ended
     requests: int = 0  # in the engine
     idle_s: float = 0.0  # for which it has taken no step for them
-    playing: tuple[Message, ...] = ()  # so far, of one of the episodes that go on: the end of it, for who looks on
+    playing: Excerpt | None = None  # of one of the episodes that go on
 
 
 @dataclass(slots=True)
@@ -78,17 +86,30 @@ class Followed:
     """An episode, from the first message that it asks for to its end."""
 
     episode: asyncio.Task[Any]
-    messages: tuple[Message, ...]
+    prompts: list[tuple[Message, ...]] = field(default_factory=list)  # of its conversations
+    num_prompt: int = 0
+    messages: tuple[Message, ...] = ()
 
-    @property
-    def end(self) -> tuple[Message, ...]:
+    def ask(self, messages: tuple[Message, ...]) -> None:
+        """A conversation that begins with no earlier one's prompt is all prompt, examples in it too."""
+        self.messages = messages
+        known = [len(prompt) for prompt in self.prompts if messages[: len(prompt)] == prompt]
+        if not known:
+            self.prompts.append(messages)
+        self.num_prompt = max(known, default=len(messages))
+
+    def excerpt(self) -> Excerpt | None:
+        if self.episode.done():
+            return None
         kept, room = list[Message](), MOST_SHOWN
-        for message in reversed(self.messages if not self.episode.done() else ()):
-            kept.append(Message(role=message.role, content=message.content[-room:]))
+        for message in reversed(self.messages):
+            cut = "\N{HORIZONTAL ELLIPSIS}" if len(message.content) > room else ""
+            kept.insert(0, Message(role=message.role, content=cut + message.content[-room:]))
             room -= len(message.content)
             if room <= 0:
                 break
-        return tuple(reversed(kept))
+        num_prompt = max(0, self.num_prompt - (len(self.messages) - len(kept)))
+        return Excerpt(tuple(kept[:num_prompt]), tuple(kept[num_prompt:]))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -185,10 +206,10 @@ class RolloutWorker:
         has priority is served before all else."""
         episode = asyncio.current_task()
         if episode is not None and (self._followed is None or self._followed.episode.done()):
-            self._followed = Followed(episode, ())
+            self._followed = Followed(episode)
         followed = self._followed if self._followed is not None and self._followed.episode is episode else None
         if followed is not None:
-            followed.messages = request.messages
+            followed.ask(request.messages)
         self.waiting += 1
         try:
             with pause_deadlines():
@@ -266,7 +287,7 @@ class RolloutWorker:
             worlds_lost=tuple(self.worlds.lost),
             requests=self.in_flight,
             idle_s=idle_s,
-            playing=self._followed.end if self._followed is not None else (),
+            playing=self._followed.excerpt() if self._followed is not None else None,
         )
 
     async def stop(self) -> None:

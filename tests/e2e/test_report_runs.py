@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import fcntl
 import http.client
 import json
@@ -11,13 +10,13 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from actors.worker import Excerpt
 from launch.driver.run.now_playing import show_playing
 from launch.run_dir.directory import read_directory
 from launch.run_dir.episodes import read_episodes
@@ -237,24 +236,32 @@ def test_an_episode_that_goes_on_is_followed_message_by_message(visit: Any, serv
         )
         show_playing(own)
         said = tuple(Message(role=role, content=text) for role, text in messages)
-        statuses = {"rollout:0": SimpleNamespace(playing=said), "rollout:1": SimpleNamespace(playing=())}
-        with ThreadPoolExecutor() as thread:  # the browser has a loop in this one
-            thread.submit(asyncio.run, pool.shows(statuses)).result()
+        statuses = {"rollout:0": SimpleNamespace(playing=Excerpt(said[:1], said[1:]))}
+        pool.shows({**statuses, "rollout:1": SimpleNamespace(playing=None)})
 
-    talk = [("user", f"What is 3 * 9? {EVERYTHING}"), ("assistant", "<calculator>3 * 9</calculator>")]
+    talk = [("user", f"What is 3 * 9? {EVERYTHING}{'x' * 4000}"), ("assistant", "<calculator>3 * 9</calculator>")]
     show(*talk)
     opened = visit(f"{url}/{TOKEN}/#now")
+    assert opened.page.get_attribute("#live", "href") is None
     opened.wait_text("#now .empty", "No episode is being played, or the run has ended.")
     with (run / LOCK).open("wb") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         opened.wait("#now .card.model")
         cards = [card.get_attribute("class") for card in opened.page.locator("#now .card").all()]
         assert cards == ["card prompt", "card model"] and opened.texts("#now .bar b") == ["rollout:0"]
+        opened.page.click("#now .card.prompt button")
+        for fail in (lambda route: route.abort(), lambda route: route.fulfill(status=503)):
+            opened.page.route("**/playing", fail)
+            opened.wait("#now .bar .quiet:text-is('the server does not answer')")
+            opened.page.unroute("**/playing")
+            opened.wait("#now .bar .quiet:has-text('message by message')")
         show(*talk, ("tool", "27"), ("assistant", "<answer>27</answer>"))
         opened.wait("#now .card.model:has-text('<answer>27</answer>')")
-        opened.wait("#live:has-text('running')")
+        assert opened.page.locator("#now .card.prompt button").count() == 0  # what was opened stays open
+        opened.wait("#live[href='#now']:has-text('running')")
     opened.wait("#now .empty")
-    assert opened.console == [] and opened.page.evaluate("[violations, window.pwned ?? null]") == [[], None]
+    assert len(opened.console) >= 2 and all("Failed to load resource" in line for line in opened.console)
+    assert opened.page.evaluate("[violations, window.pwned ?? null]") == [[], None]
 
 
 def test_the_command_prints_its_link_and_ends_with_ctrl_c(tmp_path: Path) -> None:

@@ -31,7 +31,7 @@ from launch.driver.observe.trackers.feed import Trackers
 from launch.driver.observe.trackers.table import make_trackers
 from launch.driver.run import nodes, wire
 from launch.driver.run.cluster import connect, driver_node
-from launch.driver.run.now_playing import show_playing
+from launch.driver.run.now_playing import forget_playing, show_playing
 from launch.driver.run.record import begin_record, place_parts
 from launch.driver.run.run import Run
 from launch.driver.run.rundir import RunDir
@@ -190,6 +190,7 @@ def _needs(recipe: RecipeConfig, services: Services | None, device: Device) -> l
 
 async def start_parts(run: Run, *, engines: bool) -> None:
     """The learner first: a supervised stage trains while the engines are still starting."""
+    forget_playing(run.dir.path)
     recipe = run.config.recipe
     run.progress.begin(f"starting {recipe.learner.ranks} learner rank(s), {recipe.rollout.workers} rollout worker(s)")
     ranks, workers = recipe.learner.ranks, recipe.rollout.workers

@@ -20,11 +20,11 @@ from launch.checks.software import versions
 from launch.driver.checkpoints.checkpoint import DriverState, step_of
 from launch.driver.observe.held_out import largest_drop
 from launch.driver.run import cleanup, parent
+from launch.driver.run.now_playing import forget_playing
 from launch.driver.run.parts import start_parts
 from launch.driver.run.run import Run, health
 from launch.driver.run.saving import end_writing, save_at_stop
 from launch.driver.run.tasks import StopRequested
-from launch.run_dir.names import PLAYING
 from rlsys.errors import SEE, BadInput, describe_error
 from rlsys.files import shorten_path
 from rlsys.journal import PROMPTS, count_prompts
@@ -111,7 +111,7 @@ async def stop_parts(run: Run) -> None:
     with contextlib.suppress(Exception):  # the parts may be what failed
         async with asyncio.timeout(END_DEADLINE_S):
             await asyncio.gather(run.pool.stop(), run.services.stop(), run.learner.stop())
-    (run.dir.path / PLAYING).unlink(missing_ok=True)
+    forget_playing(run.dir.path)
 
 
 def keep_imports() -> None:

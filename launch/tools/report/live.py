@@ -61,12 +61,13 @@ class LiveRuns:
         return any(map(is_locked, self._folders))
 
     def playing(self) -> list[Any]:
-        """An episode of each engine of those that are in progress, as far as it is."""
+        """An episode of each engine of those that are in progress, as far as it is. `run` is the number of its run."""
         lines: list[Any] = []
-        for path in (folder / PLAYING for folder in self._folders if is_locked(folder)):
-            with suppress(OSError, ValueError):
-                found = json.loads(path.read_bytes()[:MOST_PLAYING])
-                lines += found if isinstance(found, list) else []
+        for number, path in enumerate(folder / PLAYING for folder in self._folders):
+            with suppress(OSError, ValueError, RecursionError):
+                if is_locked(path.parent) and path.is_file() and path.stat().st_size <= MOST_PLAYING:
+                    episodes = json.loads(path.read_bytes())
+                    lines += [line | {"run": number} for line in episodes if isinstance(line, dict)]
         return lines
 
     def newest(self, show: Show = lambda name, done, total: None) -> Reading:

@@ -14,7 +14,7 @@ import actors.worker
 from actors.engine import Engine
 from actors.scoring import ScoringSpec
 from actors.specs import IDLE, EngineFailed, EngineSpec, EngineStats, PromptTooLong
-from actors.worker import RolloutWorker, WorkerSpec
+from actors.worker import Followed, RolloutWorker, WorkerSpec
 from rlsys.rollout import EpisodeBroken, TurnRequest
 from rlsys.system.weight_folder import WeightManifest
 from rlsys.types import FailureKind, Message
@@ -136,7 +136,8 @@ def test_one_episode_is_followed_to_its_end_and_then_another(worker: RolloutWork
 
     async def seen() -> list[tuple[str, str]]:
         await asyncio.sleep(0.01)
-        return [(message.role, message.content) for message in (await worker.ping()).playing]
+        playing = (await worker.ping()).playing
+        return [(own.role, own.content) for own in (*playing.prompt, *playing.messages)] if playing is not None else []
 
     async def scenario() -> None:
         ends = [asyncio.Event() for _ in range(3)]
@@ -148,10 +149,33 @@ def test_one_episode_is_followed_to_its_end_and_then_another(worker: RolloutWork
         await first
         assert await seen() == []
         last = asyncio.create_task(play("x" * 60_000, ends[2]))
-        assert await seen() == [("user", "x" * 49_996), ("assistant", "said")]  # the end, of 50,000 characters
+        assert await seen() == [
+            ("user", "\u2026" + "x" * 49_996),
+            ("assistant", "said"),
+        ]  # the end, of 50,000 characters
         for end in ends:
             end.set()
         await asyncio.gather(other, last)
+
+    asyncio.run(scenario())
+
+
+def test_what_a_conversation_was_begun_with_is_its_prompt_examples_and_all() -> None:
+    async def scenario() -> None:
+        def excerpt(*texts: str) -> tuple[str, str]:
+            followed.ask(tuple(Message(role="assistant" if text.isupper() else "user", content=text) for text in texts))
+            told = followed.excerpt()
+            assert told is not None
+            return tuple("".join(own.content for own in part) for part in (told.prompt, told.messages))  # type: ignore
+
+        task: Any = asyncio.current_task()
+        followed = Followed(task)
+        assert excerpt("a", "B", "c") == ("aBc", "")  # an example
+        assert excerpt("a", "B", "c", "D", "e") == ("aBc", "De")
+        assert excerpt("f") == ("f", "")  # a conversation of its own
+        assert excerpt("a", "B", "c", "D", "e", "F", "g") == ("aBc", "DeFg")
+        long = "e" * 49_999
+        assert excerpt("a", "B", "c", "D", long) == ("", f"D{long}")  # of which the end is told
 
     asyncio.run(scenario())
 

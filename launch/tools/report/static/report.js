@@ -49,11 +49,11 @@ function follow() {
     looking = true;
     try {
       const state = await (await fetch("state")).json();
-      byId("live").textContent = state.running ? "running: what it plays now" : "";
+      sayLive(state.running ? "running: what it plays now" : "", state.running);
       wait = state.revision === page.live ? Math.min(wait * 1.5, POLL[1]) : POLL[0];
       if (state.revision !== page.live) await renew();
     } catch {
-      byId("live").textContent = "the server does not answer";
+      sayLive("the server does not answer", false);
       wait = Math.min(wait * 2, POLL[1]);
     }
     looking = false;
@@ -64,18 +64,67 @@ function follow() {
   timer = setTimeout(look, wait);
 }
 
-// An episode of each engine, as far as it is: asked for again as long as somebody looks.
+// A link only where it leads somewhere: without an address it is in no order of tabs.
+function sayLive(text, leads) {
+  byId("live").textContent = text;
+  if (leads) byId("live").href = "#now";
+  else byId("live").removeAttribute("href");
+}
+
+// An episode of each engine, as far as it is: asked for again as long as somebody looks. Of two loops the newer one goes on.
 async function showNow() {
-  clearTimeout(showNow.timer);
-  const text = page.live ? await (await fetch("playing")).text() : "[]", lines = list(JSON.parse(text));
-  if (showNow.text !== text) {
-    fill(byId("now"), make("div", { class: "bar" }, make("h2", {}, "playing now"), make("span", { class: "quiet" }, "one episode of each engine, message by message")),
-      lines.length ? make("div", { class: "siblings" }, lines.map((line) => make("section", { class: "sibling" },
-        make("p", { class: "bar" }, make("b", {}, asText(line?.worker))), drawCards(asEpisode(JSON.stringify(line)), null, 0))))
-        : make("p", { class: "empty" }, "No episode is being played, or the run has ended."));
-    showNow.text = text;
+  const turn = ++now.turn, isAsked = () => turn === now.turn && document.body.dataset.view === "now";
+  clearTimeout(now.timer);
+  try {
+    if (document.hidden) return;
+    const lines = page.live ? await readPlaying() : [];
+    if (isAsked()) drawNow(lines);
+  } finally {
+    if (isAsked() && page.live) now.timer = setTimeout(showNow, POLL[0]);
   }
-  showNow.timer = setTimeout(() => { if (document.body.dataset.view === "now") showNow().catch(() => {}); }, POLL[0]);
+}
+const now = { turn: 0, timer: 0, sections: new Map() }; // by run and worker: {text, said, section, cards}
+
+// null where the server does not answer.
+async function readPlaying() {
+  try {
+    const answer = await fetch("playing");
+    return answer.ok ? list(await answer.json()) : null;
+  } catch {
+    return null;
+  }
+}
+
+function drawNow(lines) {
+  const says = lines === null ? "the server does not answer" : "one episode of each engine, message by message";
+  if (!byId("now").children.length) {
+    fill(byId("now"), make("div", { class: "bar" }, make("h2", {}, "playing now"), make("span", { class: "quiet" })),
+      make("div", { class: "siblings" }), make("p", { class: "empty" }, "No episode is being played, or the run has ended."));
+  }
+  const [head, holder, empty] = byId("now").children;
+  head.querySelector("span").textContent = says;
+  if (lines === null) return;
+  empty.hidden = lines.length > 0;
+  const before = now.sections;
+  now.sections = new Map(lines.map((line) => {
+    const run = page.runs.length > 1 ? `${asText(page.runs[line?.run]?.name)} ` : "", key = `${line?.run} ${asText(line?.worker)}`;
+    const text = JSON.stringify(line), last = before.get(key);
+    return [key, last?.text === text ? last : drawPlaying(`${run}${asText(line?.worker)}`, text, last)];
+  }));
+  const sections = [...now.sections.values()].map((own) => own.section);
+  if (sections.length !== holder.children.length || sections.some((own, at) => own !== holder.children[at])) holder.replaceChildren(...sections);
+}
+
+// last: the same section before. A message that was in it keeps its card, opened or not, but for what may now be a call.
+function drawPlaying(title, text, last) {
+  const episode = asEpisode(text), cards = drawCards(episode, null, 0), messages = [...episode.prompt, ...episode.messages];
+  const said = messages.map((own, at) => JSON.stringify([at < episode.prompt.length, own]));
+  for (const [at, card] of last ? [...last.cards.children].slice(0, CARDS).entries() : []) {
+    const mayCall = at === last.said.length - 1 && messages[at]?.role === "assistant";
+    if (said[at] !== last.said[at] || mayCall) break;
+    cards.children[at].replaceWith(card);
+  }
+  return { text, said, cards, section: make("section", { class: "sibling" }, make("p", { class: "bar" }, make("b", {}, title)), cards) };
 }
 
 async function renew() {

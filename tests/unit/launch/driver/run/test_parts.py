@@ -51,8 +51,12 @@ def test_engines_start_only_where_a_stage_needs_them(
         services=Services([], env_vars={}, start_timeout_s=1.0),
     )  # fmt: skip
 
+    for name in ("playing.json", ".playing.json.tmp"):  # of an attempt that was killed
+        (tmp_path / name).write_text("[]")
+
     async def go() -> None:
         await start_parts(run, engines=engines)
+        assert list(tmp_path.glob("*playing*")) == []
         if run.tasks.pool_start is not None:
             await run.tasks.pool_start
 

@@ -66,3 +66,19 @@ def test_parts_are_asked_for_by_name(run: Path) -> None:
     for name in ("block-1", "block--1", "block-", "block-٣", "block-00000000000", "../config.yaml", "", "page"):
         assert reading.part(name) is None
     assert runs_of(run)[0].is_running() is False
+
+
+def test_what_is_played_is_told_with_its_run_and_what_is_damaged_or_too_large_is_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run, other = tmp_path / "run", tmp_path / "other"
+    run.mkdir()
+    other.mkdir()
+    runs = LiveRuns([run, other], lambda *_: {}, None)
+    monkeypatch.setattr(live, "is_locked", lambda _: True)
+    (other / "playing.json").write_text('[{"worker": "rollout:0"}, 3]')
+    for damaged in ("[" * 100_000, '[{"wor', '{"worker": 1}'):
+        (run / "playing.json").write_text(damaged)
+        assert runs.playing() == [{"worker": "rollout:0", "run": 1}]
+    monkeypatch.setattr(live, "MOST_PLAYING", 9)
+    assert runs.playing() == []
