@@ -70,7 +70,7 @@ def _of_one(run: RunDirectory, verdict: Verdict, episodes: Episodes | None, pric
         "format": FORMAT,
         "title": visible(run.path.name),
         "runs": [_entry(run, "", verdict)],
-        "trust": trust(tiles) if stage is not None else None,
+        "trust": trust(tiles, run.state) if stage is not None else None,
         "tiles": weigh(tiles),
         "advice": [entry.to_json() for entry in advice],
         "time": _coloured(account(stage), charts) if stage is not None else {"total_s": 0.0, "parts": []},

@@ -222,9 +222,10 @@ def worse(run: Situation) -> Advice | None:
     if run.verdict.level != "bad" or before is None or after is None or WORSE in run.found:
         return None
     rate, first, last = run.stage.setting("learner.lr"), before.of.step, after.of.step
+    is_own = before.of.stage == after.of.stage == run.stage.name  # else it may be another stage that undid it
     return Advice(
         rule="worse", level="wrong",
-        key=f"stages.{run.stage.name}.learner.lr={rate / 2:g}" if type(rate) in (int, float) else None,
+        key=f"stages.{run.stage.name}.learner.lr={rate / 2:g}" if is_own and type(rate) in (int, float) else None,
         text=f"Held-out {_measure(run)} fell from {score(before.value)} (step {first}) to {score(after.value)} (step "
         f"{last}): updates undo what the model could do. Use earlier weights, and take smaller steps.",
         label="what it gets wrong now", href=f"#t?play={after.play}&step={last}&correct=0", steps=(first, last),

@@ -18,6 +18,7 @@ KINDS = ("infra", "timeout", "data")
 SHOWN = 6  # tiles: a row of a laptop, and more are not read
 WEIGHTS = {"bad": 0, "warn": 1}  # what is unusual stands first and large; all else in the order of TILES
 SOUND = {"policy lag, most": "policy lag", "engine-learner gap": "engine-learner gap", "failed episodes": "failures"}
+REACH = {"failed": "up to where it failed, ", "killed": "up to where it was killed, "}  # by the state of the run
 
 
 def make_tiles(stage: Stage) -> list[Tile]:
@@ -30,15 +31,19 @@ def weigh(tiles: Sequence[Tile]) -> list[Tile]:
     return sorted(tiles, key=lambda tile: WEIGHTS.get(tile["level"], len(WEIGHTS)))[:SHOWN]
 
 
-def trust(tiles: Sequence[Tile]) -> dict[str, str]:
-    """In words: whether what was trained is what was sampled and graded."""
+def trust(tiles: Sequence[Tile], state: str) -> dict[str, str]:
+    """In words: whether what was trained is what was sampled and graded. state: the run's."""
     known = [tile for tile in tiles if tile["label"] in SOUND and tile["level"] != "none"]
     doubts = [f"{tile['label']} {tile['value']} ({tile['note']})" for tile in known if tile["level"] == "bad"]
     if doubts:
         return {"level": "bad", "text": f"as it is: {'; '.join(doubts)}."}
-    sound = ", ".join(SOUND[tile["label"]] for tile in known)
-    text = f"nothing is over its limit ({sound})" if sound else "nothing was measured that speaks against it"
-    return {"level": "good" if sound else "unknown", "text": f"as far as one seed tells: {text}."}
+    sound = [SOUND[tile["label"]] for tile in known]
+    missing = ", ".join(name for name in SOUND.values() if name not in sound)
+    limits = f"nothing is over its limit ({', '.join(sound)})"
+    if missing:
+        known_text = f"; of the others {limits}" if sound else ""
+        return {"level": "unknown", "text": f"since there is no measurement of {missing}{known_text}."}
+    return {"level": "good", "text": f"{REACH.get(state, '')}as far as one seed tells: {limits}."}
 
 
 def _tile(label: str, value: str, note: str, level: str, chart: str) -> Tile:

@@ -1,5 +1,5 @@
 "use strict";
-// Charts by uPlot: lines and dots over steps, bands, stacked areas, marks; one cursor and one zoom for all of them.
+// Charts by uPlot: lines and dots over steps, stacked areas, marks; one cursor and one zoom for all of them.
 
 const SMOOTH = 60; // points of a curve beyond which its running mean is drawn over it
 const FEW = 20; // points of a curve that are dots too
@@ -50,7 +50,7 @@ function restack(plot, planned, hidden) {
   plot.redraw();
 }
 
-// uPlot's own lists of series, data and bands. Stacked areas are painted from the highest to the lowest.
+// uPlot's own lists of series and data. Stacked areas are painted from the highest to the lowest.
 function plan(chart) {
   const { xs, steps, series } = aligned(chart);
   const labels = [...new Set(series.map((own) => own.label))], colours = labels.map((label, at) => series.find((own) => own.label === label).colour ?? at);

@@ -80,16 +80,19 @@ function tokensOf(episode, turn, pieces) {
 
 const rgb = (hex) => [1, 3, 5].map((from) => parseInt(hex.slice(from, from + 2), 16)).join(", ");
 const tint = (hex, share) => `rgba(${rgb(hex)}, ${Math.max(0, Math.min(1, share)).toFixed(3)})`;
-const PALETTE = {
-  logprob: (token) => (token.logprob === null ? "" : tint(style("--warn"), Math.sqrt(Math.max(0, -token.logprob) / 5))),
-  version: (token) => (token.version === null ? "" : tint(colourOf(3 + (Math.abs(token.version) % 6)), 0.4)),
-  trained: (token) => (token.advantage === null ? "" : tint(style("--policy"), 0.35)),
-  advantage: (token, most) =>
-    token.advantage === null ? "" : tint(style(token.advantage < 0 ? "--bad" : "--good"), (0.75 * Math.abs(token.advantage)) / (most || 1)),
-};
+// By mode the colour of a token, from the page's colours as they are now: asking for one takes longer than drawing a token.
+function makePalette() {
+  const [warn, policy, bad, good] = ["--warn", "--policy", "--bad", "--good"].map(style), versions = [3, 4, 5, 6, 7, 8].map(colourOf);
+  return {
+    logprob: (token) => (token.logprob === null ? "" : tint(warn, Math.sqrt(Math.max(0, -token.logprob) / 5))),
+    version: (token) => (token.version === null ? "" : tint(versions[Math.abs(token.version) % 6], 0.4)),
+    trained: (token) => (token.advantage === null ? "" : tint(policy, 0.35)),
+    advantage: (token, most) => (token.advantage === null ? "" : tint(token.advantage < 0 ? bad : good, (0.75 * Math.abs(token.advantage)) / (most || 1))),
+  };
+}
 
 function drawTokens(tokens, mode, most) {
-  const element = make("div", { class: "text tokens" });
+  const element = make("div", { class: "text tokens" }), colourIn = makePalette()[mode];
   let drawn = 0;
   const more = button("", draw);
   function draw() {
@@ -98,7 +101,7 @@ function drawTokens(tokens, mode, most) {
       const facts = [`token ${token.id}`, token.logprob === null ? null : `log-prob ${brief(token.logprob)}`,
         token.version === null ? null : `version ${token.version}`, token.advantage === null ? "not trained" : `advantage ${signed(token.advantage)}`];
       const span = make("span", { title: facts.filter(Boolean).join(" \u00b7 ") }, token.text || "\u00b7");
-      span.style.backgroundColor = PALETTE[mode](token, most);
+      span.style.backgroundColor = colourIn(token, most);
       if (token.advantage === null && mode !== "logprob" && mode !== "version") span.className = "untrained";
       element.append(span);
     }
@@ -113,6 +116,7 @@ function drawTokens(tokens, mode, most) {
 }
 
 function drawLegend(mode, tokens, most) {
+  const palette = makePalette();
   const swatch = (colour, text) => {
     const box = make("span", { class: "swatch" });
     box.style.backgroundColor = colour;
@@ -120,11 +124,11 @@ function drawLegend(mode, tokens, most) {
   };
   if (mode === "logprob") {
     if (tokens.every((each) => each.logprob === null)) return make("span", {}, "log-probabilities were not recorded (trajectories.logprobs)");
-    return make("span", {}, ["0", "\u22121", "\u22122", "\u22123", "\u22124", "\u22125 nats or less"].map((text, at) => swatch(PALETTE.logprob({ logprob: -at }), text)));
+    return make("span", {}, ["0", "\u22121", "\u22122", "\u22123", "\u22124", "\u22125 nats or less"].map((text, at) => swatch(palette.logprob({ logprob: -at }), text)));
   }
   if (mode === "version") {
     const versions = [...new Set(tokens.map((each) => each.version))].filter((each) => each !== null).slice(0, 12);
-    return make("span", {}, versions.map((each) => swatch(PALETTE.version({ version: each }), `version ${each}`)));
+    return make("span", {}, versions.map((each) => swatch(palette.version({ version: each }), `version ${each}`)));
   }
   if (mode === "trained") return make("span", {}, swatch(tint(style("--policy"), 0.35), "in the loss"), swatch("transparent", "not in the loss: prompt, results, groups without signal"));
   if (mode === "advantage") return make("span", {}, swatch(tint(style("--good"), 0.75), signed(most)), swatch(tint(style("--bad"), 0.75), signed(-most)));

@@ -329,6 +329,11 @@ def test_a_run_that_got_worse_is_told_to_take_smaller_steps(tmp_path: Path) -> N
     item = next(item for item in advise(run, judge(run), None) if item.rule == "worse")
     assert "fell from 0.95 (step 0) to 0.75 (step 12)" in item.text
     assert (item.key, item.href) == ("stages.rl.learner.lr=5e-06", "#t?play=greedy&step=12&correct=0")
+    (run.path / "evaluations" / "rl-before.json").rename(run.path / "evaluations" / "sft-before.json")
+    lines = (run.path / "evaluations.jsonl").read_text()
+    (run.path / "evaluations.jsonl").write_text(lines.replace('"rl"', '"sft"', 1))
+    earlier = read_directory(run.path)  # which of its stages undid it is not known
+    assert [item.key for item in advise(earlier, judge(earlier), None) if item.rule == "worse"] == [None]
     said = {"stage": "rl", "what": "held_out", "says": "it fell", "first_step": 0, "last_step": 12, "steps": 0, "of": 0}
     run = evaluated(tmp_path / "said", lambda n: n % 20 > 0, lambda n: n % 4 > 0, summary={"health": [said]})
     assert "worse" not in rules(advise(run, judge(run), None))

@@ -19,6 +19,7 @@ from launch.tools.report.facts import Stage, main_stage
 from launch.tools.report.headline import headline
 from launch.tools.report.packing import make_pack
 from launch.tools.report.redact import redact
+from launch.tools.report.tiles import SOUND, trust
 from launch.tools.report.verdict import Verdict, judge, tasks_needed
 from launch.tools.report.words import number, p_value, round_count, share
 from tests.makers.made import jsonl, records
@@ -131,6 +132,14 @@ def test_what_is_unusual_comes_first_and_a_gap_over_its_limit_is_not_to_be_trust
     names = ["engine-learner gap", "cut off by a limit", "failed episodes"]
     assert [tile["label"] for tile in report["tiles"]][:3] == names and len(report["tiles"]) == 6
     assert report["trust"] == {"level": "bad", "text": "as it is: engine-learner gap 0.004 (limit 0.003)."}
+
+
+def test_what_was_not_measured_is_not_trusted_and_a_failed_run_no_further_than_it_went() -> None:
+    tiles = [{"label": label, "level": "ok"} for label in SOUND]
+    assert trust(tiles, "done")["level"] == "good"
+    assert trust(tiles, "failed")["text"].startswith("up to where it failed")
+    assert (trust([], "done")["level"], trust(tiles[2:], "done")["level"]) == ("unknown", "unknown")
+    assert all(name in trust(tiles[2:], "done")["text"] for name in ("lag", "gap", "failures"))
 
 
 @pytest.mark.parametrize(("lags", "bounds", "level"), [([3, 1], [3, 1], "ok"), ([3, 2], [3, 1], "bad")])
