@@ -12,6 +12,7 @@ import warnings
 from collections.abc import Iterator
 from datetime import date, timedelta
 
+import pytest
 import yaml
 
 from launch.config.layers import CONFIGS
@@ -20,7 +21,11 @@ from tests.paths import ROOT
 DOCS = runpy.run_path(str(ROOT / "docs" / "served_models.py"))
 MODELS, LOOKED_AT = DOCS["served_models"](), DOCS["looked_at"]()
 SOON = timedelta(days=92)
-WITH_ADDRESS = re.compile(r"--endpoint https://[^`\n]*?--model (\S+?)[`\s]")  # of a command that asks somebody else
+ASKED = [  # in a command that asks somebody else, by options or by keys
+    re.compile(r"--endpoint https://[^`\n]*?--model ([^\s`]+)"),
+    re.compile(r"--model ([^\s`]+)[^`\n]*? --endpoint https://"),
+    re.compile(r"endpoint=https://[^`\n]*?model=([^\s`]+)"),
+]
 IN_YAML = re.compile(r"endpoint: [^,}]*https://[^}]*?model: ([^,}\s]+)")
 
 
@@ -36,6 +41,11 @@ def endpoints(node: object) -> Iterator[str]:
             yield from endpoints(child)
 
 
+def asked_in(page: str) -> list[str]:
+    commands = page.replace("\\\n", " ")  # continued lines
+    return [model for pattern in (*ASKED, IN_YAML) for model in pattern.findall(commands)]
+
+
 def named() -> dict[str, set[str]]:
     """The models that recipes and pages ask at addresses on the web, with the files that name them; without those of
     open weights, owner/name, which anybody may serve."""
@@ -45,10 +55,23 @@ def named() -> dict[str, set[str]]:
             files.setdefault(model, set()).add(path.name)
     pages = [ROOT / "README.md", *(ROOT / "docs").rglob("*.md"), *CONFIGS.rglob("*.md")]
     for path in pages:
-        text = path.read_text()
-        for model in [*WITH_ADDRESS.findall(text), *IN_YAML.findall(text)]:
+        for model in asked_in(path.read_text()):
             files.setdefault(model, set()).add(path.name)
     return {model: where for model, where in files.items() if model != "NAME" and "/" not in model}
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "`rlsys eval x --endpoint https://host/v1 --model gone`",
+        "rlsys eval x --model gone --endpoint https://host/v1",
+        "rlsys train x reward.judge.endpoint=https://host/v1 \\\n  reward.judge.model=gone reward.judge.key_env=KEY",
+        "reward: {judge: {endpoint: https://host/v1, model: gone}}",
+    ],
+)
+def test_a_model_that_a_page_asks_is_read_in_each_form(text: str) -> None:
+    assert asked_in(text) == ["gone"]
+    assert asked_in(text.replace("https://host", "http://127.0.0.1")) == []
 
 
 def test_every_named_model_is_served_for_three_months_from_when_the_table_was_looked_at() -> None:
