@@ -53,7 +53,7 @@ def _lines(plan: Plan) -> list[str]:
         lines += _split_lines(plan)
         lines.append(f"  {plan.command(_best_keys(plan))}")
         lines.append(f"assumes: {', '.join(_assumed(plan, plan.timed))}")
-        lines += [] if plan.calibration is not None else [f"error:   {ERROR}"]
+        lines += [] if plan.calibration is not None else [f"accuracy: {MISSES}"]
         return lines
     return [*lines, f"  {plan.command()}"]
 
@@ -91,7 +91,7 @@ def _headline(plan: Plan) -> str:
 
 
 ESTIMATED = "; estimated, nothing measured on these cards"
-ERROR = f"the same arithmetic is {ACCURACY}; none of them is of this system"
+MISSES = f"the same arithmetic is {ACCURACY}; none of them is of this system"
 
 
 def time_lines(timed: Timed) -> list[str]:
@@ -203,7 +203,7 @@ def plan_json(plan: Plan) -> dict[str, Any]:
         "offers": [{"keys": list(offer.keys)} | _timed(offer.timed) for offer in plan.offers],
         "measured_step_s": None if plan.calibration is None else fmean(plan.calibration.trace.seconds),
         "time": None if timed is None else {**_timed(timed), "assumes": _assumed(plan, timed)},
-        "error": ERROR if timed is not None and plan.calibration is None else None,
+        "accuracy": MISSES if timed is not None and plan.calibration is None else None,
         "untimed": plan.untimed,
         "splits": [_timed(split) for split in plan.splits],
         "command": plan.command(_best_keys(plan)),

@@ -143,7 +143,7 @@ def assumptions(speed: Speed, network: float | None) -> Mapping[str, str]:
     links = {"network": f"{network or USUAL_NETWORK:g} Gbit/s between nodes"} if speed.carry_s else {}
     rates = RATES[MEASURED]
     return {
-        "update": f"a learner as profiled on one {MEASURED}, with a model of .44 B",
+        "update": f"a learner as profiled on one {MEASURED}, with a model of .42 B",
         "engine": f"{rates.of_bandwidth.value:.0%} of the memory's bandwidth and {rates.engine_step.value * 1e3:g} ms "
         "an engine's step",
         **links,
