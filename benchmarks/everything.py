@@ -207,8 +207,8 @@ OTHERS = {
 } | dict.fromkeys(
     (
         "agent_study", "curriculum", "distill", "graph_rl", "graph_rl_misread", "graph_rl_paths", "icrl", "icrl_cue",
-        "icrl_smollm2", "lag", "learning", "long_cot", "long_cot_rechecks", "lora", "reasoning_gym", "research",
-        "research_controls", "smollm2", "swirl", "swirl_controls", "tools",
+        "icrl_smollm2", "lag", "learning", "long_cot", "long_cot_rechecks", "long_cot_tries", "lora", "reasoning_gym",
+        "research", "research_controls", "smollm2", "swirl", "swirl_controls", "tools",
     ),
     "a study over seeds",
 )  # fmt: skip

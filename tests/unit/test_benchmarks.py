@@ -45,6 +45,7 @@ STUDIES = {  # and what reads a run that has ended
     "graph_rl_paths": "graph_rl_paths.numbers",
     "long_cot": "long_cot.numbers",
     "long_cot_rechecks": "long_cot.numbers",
+    "long_cot_tries": "long_cot_tries.numbers",
     "research_controls": "research_controls.numbers",
     "swirl": "swirl.numbers",
     "swirl_controls": "swirl.numbers",

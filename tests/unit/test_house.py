@@ -15,12 +15,12 @@ FUNCTION_LINES, FILE_LINES = 60, 400
 # its commit says what the lines are worth; one that removes lines lowers it.
 BUDGET = {
     "rlsys": 8_980,
-    "envs": 27_215,
+    "envs": 27_415,
     "actors": 6_055,
     "learners": 5_760,
-    "launch": 39_490,
-    "benchmarks": 9_440,
-    "tests": 86_445,
+    "launch": 39_530,
+    "benchmarks": 9_630,
+    "tests": 86_640,
 }
 
 

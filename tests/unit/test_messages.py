@@ -41,7 +41,7 @@ QUICKSTART = [
     ),
     (
         "env.name=hockey",
-        "command line: env.name='hockey': expected one of calculator, search_qa, python_math, questions, "
+        "command line: env.name='hockey': expected one of calculator, search_qa, python_math, questions, pairs, "
         "prompts, reasoning_gym, games, graph, tools, blocksworld, agent, or module.Class",
     ),
     ("cluster.device=gpu", "command line: cluster.device='gpu': expected one of auto, cpu, cuda"),
