@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from random import Random
@@ -43,12 +44,12 @@ class Answers:
 def draw_lengths(mean: float, limit: float, count: int) -> list[float]:
     """So many lengths with this mean: an answer stops at each token with the same chance, and few at their limit alone.
 
-    Those few are CUT_OFF of all, or as many as make half of the tokens. The lengths are quantiles, in ascending order;
-    all are the limit where the mean is.
+    Those few are CUT_OFF of all, but no more than make half of the tokens. The lengths are quantiles, in ascending
+    order; all are the limit where the mean is.
     """
     if mean >= limit:
         return [limit] * count
-    cut = round(min(CUT_OFF, mean / (2 * limit)) * count)
+    cut = min(round(CUT_OFF * count), int(mean * count / (2 * limit)))
     rate = stopping_rate((mean * count - limit * cut) / (count - cut), limit)
     stopped = count - cut
     return [min(limit, -math.log(1 - (at + 0.5) / stopped) / rate) for at in range(stopped)] + [limit] * cut
@@ -73,8 +74,11 @@ def group_lengths(lengths: Sequence[float], size: int) -> list[list[tuple[float,
 
 def assume_answers(recipe: RecipeConfig, tokens: int | None) -> Answers:
     """All as long as the limits allow, or of a mean that is given; prompts are in the number."""
-    if recipe.envs:
-        return _assume_mixed(recipe, tokens)
+    return _assume_mixed(recipe, tokens) if recipe.envs else _assume_alone(recipe, tokens, DRAWN)
+
+
+def _assume_alone(recipe: RecipeConfig, tokens: int | None, drawn: int) -> Answers:
+    """Of one environment. drawn: groups of lengths that differ."""
     rollout, window = recipe.rollout, recipe.engine.max_model_len
     turns = getattr(recipe.env, "max_turns", None) or 1
     longest = min(rollout.max_response_tokens or window, rollout.max_turn_tokens * turns, window)
@@ -82,19 +86,21 @@ def assume_answers(recipe: RecipeConfig, tokens: int | None) -> Answers:
     size = recipe.loop.group_size
     if length >= longest:
         groups, said = [[(float(length), 0.0)] * size], f"answers of {length:,} tokens"
+        said += f", all alike: no less than the {longest:,} at which the recipe ends a response" * (length > longest)
     else:
-        groups = group_lengths(draw_lengths(length, longest, DRAWN * size), size)
+        groups = group_lengths(draw_lengths(length, longest, drawn * size), size)
         said = f"answers of {length:,} tokens on average, up to {longest:,}"
     return Answers(groups=groups, packed=float(length), said=said + ("" if tokens is not None else AT_LIMIT))
 
 
 def _assume_mixed(recipe: RecipeConfig, tokens: int | None) -> Answers:
-    """Of several environments: as many groups of each as its share of a step's."""
-    alone = {name: assume_answers(env_recipe, tokens) for name, env_recipe in recipe.by_env.items()}
+    """Of several environments: as many groups of each as its share of all, and every length that is drawn once."""
     turns = Turns(weights_of(recipe.envs))
-    mixed = [alone[turns.of(sequence)[0]] for sequence in range(recipe.loop.groups_per_step)]
-    groups = [answers.groups[at % len(answers.groups)] for at, answers in enumerate(mixed)]
-    packed = sum(answers.packed for answers in mixed) / len(mixed)
+    dealt = [turns.of(sequence) for sequence in range(max(DRAWN * len(recipe.envs), recipe.loop.groups_per_step))]
+    counts = Counter(name for name, _ in dealt)
+    alone = {name: _assume_alone(env, tokens, counts[name] or 1) for name, env in recipe.by_env.items()}
+    groups = [alone[name].groups[at % len(alone[name].groups)] for name, at in dealt]
+    packed = sum(alone[name].packed for name, _ in dealt) / len(dealt)
     lengths = ", ".join(f"{env_answers.packed:,.0f} tokens in {name}" for name, env_answers in alone.items())
-    why = "" if tokens is not None else AT_LIMIT
-    return Answers(groups=groups, packed=packed, said=f"answers of {lengths}{why}")
+    said = f"answers of {lengths}" + ("" if tokens is not None else AT_LIMIT)
+    return Answers(groups=groups, packed=packed, said=said)

@@ -91,6 +91,7 @@ def make_plan(request: Request) -> Plan:
     if request.nodes is not None:
         check_device(request, request.nodes)
     config = compose(request.config, overrides_for(request))
+    check_window(config, request.answer_tokens)
     served = gpus_of_services(config)
     nodes = request.nodes or assume_machines(config, served)
     if request.nodes is None and nodes.card is not None:
@@ -141,6 +142,13 @@ def check_device(request: Request, nodes: Nodes) -> None:
     actual = device_of(nodes).torch_device
     if device not in ("auto", actual):
         raise BadInput(key="cluster.device", found=device, expected=f"auto or {actual} with --nodes {nodes.describe()}")
+
+
+def check_window(config: RunConfig, answer_tokens: int | None) -> None:
+    """Raises BadInput for an answer, its prompt included, that the last rl stage's window does not hold."""
+    windows = [stage.config.engine.max_model_len for stage in config.stages if stage.kind == "rl"]
+    if windows and (answer_tokens or 0) > windows[-1]:
+        raise BadInput(key="--answer-tokens", found=answer_tokens, expected=f"up to engine.max_model_len={windows[-1]}")
 
 
 def _calibrate(run: Path, config: RunConfig, sheets: Source, count: int) -> Calibration:

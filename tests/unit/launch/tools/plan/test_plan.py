@@ -86,6 +86,15 @@ def test_the_best_split_comes_with_its_command(capsys: pytest.CaptureFixture[str
     assert ACCURACY in report["error"] and plan(capsys, "quickstart", "--nodes", "1x2cpu-24G")[1]["error"] is None
 
 
+def test_lengths_above_a_limit_are_refused_or_said(capsys: pytest.CaptureFixture[str]) -> None:
+    """A response ends at 14,336 tokens, and the window holds 16,384 with the prompt."""
+    assert run(["plan", *TWO_NODES, "--answer-tokens", "16385"]) == 2
+    line = capsys.readouterr().err
+    assert "--answer-tokens 16385" in line and "engine.max_model_len" in line and line.count("\n") == 1
+    above = plan(capsys, *TWO_NODES, "--answer-tokens", "16000")[1]["time"]["assumes"][0]
+    assert above.startswith("answers of 16,000 tokens") and "14,336" in above
+
+
 def test_the_command_is_one_that_a_shell_takes(capsys: pytest.CaptureFixture[str]) -> None:
     _, report = plan(capsys, "quickstart", "--nodes", "1x2cpu-24G", "env.instruction=Give the answer.")
     assert report["command"] == "rlsys train quickstart 'env.instruction=Give the answer.'"
