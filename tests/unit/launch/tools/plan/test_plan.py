@@ -83,7 +83,8 @@ def test_the_best_split_comes_with_its_command(capsys: pytest.CaptureFixture[str
     assert own["steps_a_day"] == pytest.approx(86400 / own["seconds"])
     _, report = plan(capsys, *words, "learner.ranks=7", "rollout.workers=9")
     assert report["command"] == "rlsys train gpu/qwen2.5-7b-16xa100 learner.ranks=7 rollout.workers=9"
-    assert ACCURACY in report["error"] and plan(capsys, "quickstart", "--nodes", "1x2cpu-24G")[1]["error"] is None
+    assert ACCURACY in report["accuracy"]
+    assert plan(capsys, "quickstart", "--nodes", "1x2cpu-24G")[1]["accuracy"] is None
 
 
 def test_lengths_above_a_limit_are_refused_or_said(capsys: pytest.CaptureFixture[str]) -> None:
