@@ -31,7 +31,7 @@ NAMING = re.compile(
     r"|(comparison|configuration|glossary|index|laws|measurements|papers|recipes)\.md"
 )
 ROW = re.compile(r"^\| \[[^]]*\]\(([^)]+\.md)\) \| (.*) \|$")  # of the tables of docs/README.md
-CODE = re.compile(r"(?ms)^ *```.*?^ *```|`[^`\n]*`")
+CODE = re.compile(r"(?ms)^ *```.*?^ *```|`[^`\n]*(?:\n[^`\n]+)?`")  # in a line, a line's end may stand in it
 
 
 def on_files(files: Files, config: Any) -> Files:
