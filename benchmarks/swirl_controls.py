@@ -100,7 +100,7 @@ def play_seed(seed: int, runs: Path) -> dict[str, Arms]:
             f"model.path={study.weights(first, TAUGHT)}",
             f"stages.swirl.data={good if name == STEPS else judged}",
         ]
-        if name == STEPS:
+        if name == STEPS and judged.is_file():
             write_good_steps(judged, good)
         seeds = [f"seed={seed}", f"env.seed={seed}", "report=none"]
         study.train(RECIPE, runs / f"{seed}-{name}", [*seeds, *([] if name == FIRST else start), *changes])

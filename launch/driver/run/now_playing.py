@@ -17,7 +17,7 @@ from rlsys.types import Message
 
 def show_playing(run: Run) -> None:
     """With every ping of the engines, unless no episode is to be written."""
-    if run.config.recipe.trajectories.keep != 0:
+    if any(stage.config.trajectories.keep for stage in run.config.stages):
         run.pool.shows = PlayingFile(run.dir.path).show
 
 
