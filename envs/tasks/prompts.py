@@ -91,9 +91,9 @@ class ExamplesConfig:
     after: str = AFTER_EXAMPLES
     """Text between the examples and the question."""
     layout: Literal["message", "text", "turns"] = "message"
-    """Place of the examples in the prompt. message: in the question's message, with `before` and `after` around them. text: as
-    one text that the policy continues (env.template=base): after the solved problems the question stands as another
-    one, its solution begun; without any example, too. turns: as earlier turns of the chat."""
+    """Place of the examples in the prompt. message: in the question's message, with `before` and `after` around them.
+    text: as one text that the policy continues (env.template=base): after the solved problems the question stands as
+    another one, its solution begun; without any example, too. turns: as earlier turns of the chat."""
 
     def __post_init__(self) -> None:
         require(self.count >= 0, "env.demonstrations.count", self.count, "0 or more")
