@@ -54,10 +54,14 @@ class TextTokens:
         give a blank line another one where nothing follows, after which SmolLM2 forgets what examples have shown it."""
         encode = self.text_ids if first else self.inner_ids
         if text[-1:].isspace():
-            ids, more = encode(f"{text}<"), self.encode_inside("<")
-            if ids[-len(more) :] == more:
-                return ids[: -len(more)]
+            ids = encode(f"{text}<")
+            if ids[-len(self._more) :] == self._more:
+                return ids[: -len(self._more)]
         return encode(text)
+
+    @cached_property
+    def _more(self) -> tuple[int, ...]:
+        return self.encode_inside("<")
 
     def encode_inside(self, text: str, before: str = "") -> tuple[int, ...]:
         """`encode` of what stands behind other text, such as `before`: many sentencepiece tokenizers put a space in

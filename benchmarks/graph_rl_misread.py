@@ -2,8 +2,8 @@
 
 For each seed `rlsys train graph_rl/ablations/tiny-misread` teaches a policy the shortest paths of triangles, then to
 misread a weight of the longer path, and trains it by GRPO with the process reward; from the same spoilt weights begins
-GRPO with the solution reward. What counts is accuracy, over the steps: a misread weight makes an answer wrong in one of
-four, so that both rewards can find it, and the process reward sees it each time. Runs that are done are not repeated.
+GRPO with the solution reward. What counts is accuracy, over the steps: a misread weight makes an answer wrong in three
+of ten, so that both rewards can find it, and the process reward sees it each time. Runs that are done are not repeated.
 Writes every seed's numbers into `docs/graph_rl_misread.json`, prints them with what became of each prediction, and
 draws `docs/graph_rl_misread.svg`; `--draw` takes what is there.
 """

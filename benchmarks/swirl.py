@@ -10,7 +10,7 @@ unfiltered trajectories of the calculator. Runs that are done are not repeated. 
 from __future__ import annotations
 
 import statistics
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import study
@@ -145,11 +145,22 @@ def tell(report: Report, by_seed: ArmsBySeed) -> None:
         if name == first:
             rows[f"before {name}"] = [arms[name]["before"] for arms in by_seed.values()]
         rows[name] = [arms[name]["after"] for arms in by_seed.values()]
+    tell_rows(report, by_seed, rows, COMPARED, tuple(NUMBERS))
+
+
+def tell_rows(
+    report: Report,
+    by_seed: ArmsBySeed,
+    rows: Mapping[str, Sequence[Mapping[str, float]]],
+    compared: Sequence[tuple[str, str]],
+    numbers: Sequence[str],
+) -> None:
+    """Under a head that stands: rows with the numbers of each seed's run, then the arms that are compared."""
     for name, runs in rows.items():
-        report.row(name, *(spread([run[number] for run in runs]) for number in NUMBERS))
-    report.head("difference over the seeds, with its 95 % interval", *NUMBERS)
-    for better, worse in COMPARED:
-        columns = (study.paired(by_seed, less(after(better, number), after(worse, number))) for number in NUMBERS)
+        report.row(name, *(spread([run[number] for run in runs]) for number in numbers))
+    report.head("difference over the seeds, with its 95 % interval", *numbers)
+    for better, worse in compared:
+        columns = (study.paired(by_seed, less(after(better, number), after(worse, number))) for number in numbers)
         report.row(f"{better} - {worse}", *columns)
 
 

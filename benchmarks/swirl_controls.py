@@ -15,7 +15,7 @@ from pathlib import Path
 import study
 import swirl
 from report import Report
-from study import ROOT, Arms, ArmsBySeed, Prediction, spread
+from study import ROOT, Arms, ArmsBySeed, Prediction
 from swirl import FIRST, IMITATION, NONE, TAUGHT, after, before, less
 
 from envs.problems.sub_trajectories import decompose
@@ -113,12 +113,7 @@ def tell(report: Report, by_seed: ArmsBySeed) -> None:
     report.head("after", *NUMBERS)
     rows = {"the taught policy": [arms[FIRST]["before"] for arms in by_seed.values()]}
     rows |= {name: [arms[name]["after"] for arms in by_seed.values()] for name in ARMS}
-    for name, runs in rows.items():
-        report.row(name, *(spread([run[number] for run in runs]) for number in NUMBERS))
-    report.head("difference over the seeds, with its 95 % interval", *NUMBERS)
-    for better, worse in COMPARED:
-        columns = (study.paired(by_seed, less(after(better, number), after(worse, number))) for number in NUMBERS)
-        report.row(f"{better} - {worse}", *columns)
+    swirl.tell_rows(report, by_seed, rows, COMPARED, NUMBERS)
 
 
 if __name__ == "__main__":

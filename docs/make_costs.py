@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from launch.commands.config import fill_between
 from launch.config.compose import compose
 from launch.config.layers import CONFIGS
 from launch.driver.stages.base import needs_engines
@@ -20,7 +21,7 @@ from launch.tools.plan.split import split_of
 from rlsys.config.recipe import RunConfig, StageConfig
 
 PAGE = Path(__file__).parent / "recipes.md"
-BEGIN, END = "<!-- python docs/make_costs.py -->\n", "<!-- end of costs -->\n"
+BEGIN, END = "<!-- python docs/make_costs.py -->", "<!-- end of costs -->"
 HEAD = ("recipe", "GPUs", "tokens an answer", "GPU-hours", "of them", "at the limit", "besides")
 PAPERS = ("research", "icrl", "graph_rl", "swirl", "long_cot")
 SMALL = re.compile("tiny|smollm2")  # trained on two cores
@@ -197,10 +198,7 @@ def make_table() -> str:
 
 
 def main() -> None:
-    page = PAGE.read_text()
-    before, _, rest = page.partition(BEGIN)
-    _, _, after = rest.partition(END)
-    PAGE.write_text(before + BEGIN + "\n" + make_table() + "\n" + END + after)
+    PAGE.write_text(fill_between(PAGE.read_text(), BEGIN, END, make_table()))
 
 
 if __name__ == "__main__":

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from launch.checks.gpu_memory import GIGA
+from launch.commands.config import fill_between
 from launch.config.compose import compose
 from launch.driver.stages.train import gpus_of_services, services_of
 from launch.tools.plan.memory import device_of, plan_memory
@@ -15,7 +16,7 @@ from launch.tools.plan.plan import assume_machines, time_recipe
 from rlsys.config.recipe import RunConfig
 
 PAGE = Path(__file__).parent / "recipes.md"
-BEGIN, END = "<!-- python docs/make_needs.py -->\n", "<!-- end -->\n"
+BEGIN, END = "<!-- python docs/make_needs.py -->", "<!-- end -->"
 HEAD = ("recipe and keys", "GPUs", "a rank, GB", "RAM of its node, GB", "/dev/shm, GB", "disk, GB", "services", "hours")
 
 
@@ -104,10 +105,7 @@ def hours(config: RunConfig, answer_tokens: int | None) -> str:
 
 
 def main() -> None:
-    page = PAGE.read_text()
-    before, _, rest = page.partition(BEGIN)
-    _, _, after = rest.partition(END)
-    PAGE.write_text(before + BEGIN + "\n" + make_table() + "\n" + END + after)
+    PAGE.write_text(fill_between(PAGE.read_text(), BEGIN, END, make_table()))
 
 
 if __name__ == "__main__":

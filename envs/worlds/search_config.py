@@ -72,10 +72,8 @@ class SearchQAConfig(TaskConfig):
         plain = demos.count == 0 or PROTOCOLS[self.protocol].shows_examples
         require(plain, "env.demonstrations.count", demos.count, f"0: {self.protocol} shows no examples in its prompt")
         fits = demos.layout != ("turns" if self.template == "base" else "text")
-        one = (
-            "message or text: template=base is no chat" if self.template == "base" else "message or turns: it is a chat"
-        )
-        require(fits, "env.demonstrations.layout", demos.layout, one)
+        others = "message or text: it is no chat" if self.template == "base" else "message or turns: it is a chat"
+        require(fits, "env.demonstrations.layout", demos.layout, others)
         laid = demos.layout == "message" or PROTOCOLS[self.protocol].shows_examples
         require(laid, "env.demonstrations.layout", demos.layout, f"message: {self.protocol} shows no examples")
         require(corpus is None or not synth, "env.retriever.corpus", corpus, "null, or questions about it in env.data")
@@ -119,8 +117,8 @@ class SearchQAConfig(TaskConfig):
             expected = "another: in it the environment decides what is searched"
             require(name != ITER_RETGEN.name, "env.demo_protocols", name, expected)
             require(share > 0, f"env.demo_protocols.{name}", share, "a share above 0")
-        two = self.demo_mistakes == "all" or self.knowledge.hops > 1
-        require(two, "env.demo_mistakes", self.demo_mistakes, "all, with knowledge.hops=1: nothing is too early")
+        several = self.demo_mistakes == "all" or self.knowledge.hops > 1
+        require(several, "env.demo_mistakes", self.demo_mistakes, "all, with knowledge.hops=1: nothing is too early")
 
     @property
     def follow_rates(self) -> tuple[float, ...] | None:

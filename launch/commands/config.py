@@ -140,11 +140,15 @@ def short(text: str) -> str:
 
 def fill_page(page: str, sections: Sequence[Section]) -> str:
     """The page with all keys between its marks. Raises BadInput for a page without them."""
-    before, begin, rest = page.partition(BEGIN)
-    _, end, after = rest.partition(END)
-    if not begin or not end:
-        raise BadInput(key="--page", expected=f"a page with {BEGIN} and {END}")
-    return f"{before}{BEGIN}\n\n{list_keys(sections)}\n{END}{after}"
+    return fill_between(page, BEGIN, END, list_keys(sections))
+
+
+def fill_between(page: str, begin: str, end: str, body: str) -> str:
+    before, has_begin, rest = page.partition(begin)
+    _, has_end, after = rest.partition(end)
+    if not has_begin or not has_end:
+        raise BadInput(key="--page", expected=f"a page with {begin} and {end}")
+    return f"{before}{begin}\n\n{body}\n{end}{after}"
 
 
 def list_keys(sections: Sequence[Section]) -> str:
