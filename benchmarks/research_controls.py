@@ -80,13 +80,17 @@ PREDICTIONS = (
 )
 
 
+def folder_of(runs: Path, seed: int, name: str) -> Path:
+    return runs / f"{seed}-{name.replace(', ', '-').replace(' ', '-')}"
+
+
 def play_seed(seed: int, runs: Path) -> Arms:
     arms: Arms = {}
     for name, changes in ARMS.items():
-        folder = runs / f"{seed}-{name.replace(', ', '-').replace(' ', '-')}"
+        folder = folder_of(runs, seed, name)
         changes = [f"seed={seed}", f"env.seed={seed}", "report=none", "stages.test=null", *changes]
         if name == FORM:
-            taught = study.weights(runs / f"{seed}-{ONE.replace(' ', '-')}", TAUGHT)
+            taught = study.weights(folder_of(runs, seed, ONE), TAUGHT)
             changes += ["stages.sft=null", "stages.before=null", f"model.path={taught}"]
         else:
             changes += ["checkpoint.keep=9", f"stages.before.eval={{sets: {{research: {{samples: {SAMPLES}}}}}}}"]

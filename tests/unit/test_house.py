@@ -19,7 +19,7 @@ BUDGET = {
     "actors": 6_060,
     "learners": 5_760,
     "launch": 39_530,
-    "benchmarks": 9_635,
+    "benchmarks": 9_640,
     "tests": 86_655,
 }
 
