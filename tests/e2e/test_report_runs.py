@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 
 from actors.worker import Excerpt
+from launch.config.compose import compose
 from launch.driver.run.now_playing import show_playing
 from launch.run_dir.directory import read_directory
 from launch.run_dir.episodes import read_episodes
@@ -26,7 +27,6 @@ from launch.tools.report.kept import Room
 from launch.tools.report.live import LiveRuns
 from launch.tools.report.page import write_page
 from launch.tools.report.server import make_server
-from rlsys.config.output import TrajectoriesConfig
 from rlsys.jsonl import line_of
 from rlsys.types import Message
 from tests.browser import Opened
@@ -229,11 +229,7 @@ def test_an_episode_that_goes_on_is_followed_message_by_message(visit: Any, serv
 
     def show(*messages: tuple[str, str]) -> None:
         pool: Any = SimpleNamespace()
-        own: Any = SimpleNamespace(
-            dir=SimpleNamespace(path=run),
-            pool=pool,
-            config=SimpleNamespace(recipe=SimpleNamespace(trajectories=TrajectoriesConfig())),
-        )
+        own: Any = SimpleNamespace(dir=SimpleNamespace(path=run), pool=pool, config=compose("quickstart", []))
         show_playing(own)
         said = tuple(Message(role=role, content=text) for role, text in messages)
         statuses = {"rollout:0": SimpleNamespace(playing=Excerpt(said[:1], said[1:]))}

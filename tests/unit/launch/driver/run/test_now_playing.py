@@ -10,7 +10,8 @@ from types import SimpleNamespace
 from typing import Any
 
 from actors.worker import Excerpt
-from launch.driver.run.now_playing import PlayingFile, forget_playing
+from launch.config.compose import compose
+from launch.driver.run.now_playing import PlayingFile, forget_playing, show_playing
 from rlsys.types import Message
 
 
@@ -41,3 +42,16 @@ def test_what_cannot_be_removed_hides_no_other_error(tmp_path: Path) -> None:
     (tmp_path / ".playing.json.tmp").touch()
     forget_playing(tmp_path)
     assert [path.name for path in tmp_path.iterdir()] == ["playing.json"]
+
+
+def test_nothing_is_shown_of_a_run_that_writes_no_episode(tmp_path: Path) -> None:
+    def shows(*overrides: str) -> bool:
+        pool: Any = SimpleNamespace(shows=None)
+        run: Any = SimpleNamespace(
+            dir=SimpleNamespace(path=tmp_path), pool=pool, config=compose("quickstart", list(overrides))
+        )
+        show_playing(run)
+        return pool.shows is not None
+
+    assert shows() and not shows("trajectories.keep=0")
+    assert shows("trajectories.keep=0", "stages.rl.trajectories.keep=8")  # a stage's own
