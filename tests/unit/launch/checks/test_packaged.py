@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import hashlib
 import sys
+import threading
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -141,13 +142,17 @@ def test_another_file_than_the_pinned_one_is_refused(index: Index) -> None:
     assert not folder_of(NAME).exists()
 
 
-def test_two_processes_do_not_fetch_it_together(index: Index) -> None:
+def test_the_second_of_two_processes_waits_for_the_first(index: Index, capsys: pytest.CaptureFixture[str]) -> None:
     lock_of(NAME).parent.mkdir(parents=True)
+    second = threading.Thread(target=fetch, args=(NAME,))
     with lock_of(NAME).open("ab") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        with refused(where=NAME, says="another process"):
-            fetch(NAME)
-    assert index.called == 0
+        second.start()
+        while "waiting for it" not in capsys.readouterr().err:
+            second.join(0.01)
+        assert index.called == 0
+    second.join()
+    assert index.called and is_here(NAME)
 
 
 def test_a_folder_of_the_users_own_of_that_name_is_the_users_own(tmp_path: Path, monkeypatch: Any) -> None:
