@@ -44,8 +44,8 @@ def test_what_is_installed_takes_the_first_release_of_each_python() -> None:
 @pytest.mark.parametrize("name", ["cpu", "gpu"])
 def test_a_lock_has_what_the_project_asks_for(name: str) -> None:
     versions = locked(name)
-    extras = [*EXTRAS[name], *EXTRAS["dev"], *EXTRAS["gym"], *(EXTRAS["docs"] if name == "cpu" else ())]
-    for line in [*PROJECT["dependencies"], *extras]:
+    extras = [name, "dev", "gym", *(("docs", "notebooks") if name == "cpu" else ())]
+    for line in [*PROJECT["dependencies"], *(line for extra in extras for line in EXTRAS[extra])]:
         package = Requirement(line)
         version = versions.get(canonicalize_name(package.name))
         assert version is not None, f"{package.name} is missing from {name}.txt: {HOW}"
