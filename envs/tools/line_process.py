@@ -129,7 +129,7 @@ class LineProcess:
                 await asyncio.wait([self._draining])
         lines = self._said.decode(errors="replace").strip().splitlines()
         code = self._process.returncode
-        return f"it ended (exit code {code})" + (f": {lines[-1][:200]}" if lines else "")
+        return f"it ended (exit code {code})" + (f": {lines[-1][:500]}" if lines else "")
 
 
 def read_object(text: bytes, part: str) -> dict[str, Any]:
