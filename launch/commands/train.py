@@ -98,6 +98,9 @@ def go(options: argparse.Namespace, progress: Progress) -> int:
         refuse_foreign(Path(options.run_dir))  # before anything that its config.yaml names is imported
     config = compose(options.config, with_more_steps(options.overrides, options.run_dir))
     if options.dry_run:
+        if options.resume or options.resume_from is not None:
+            with files_or_bad_input():
+                open_run(config, to_yaml(config), options)[0].close()  # what it refuses is refused before the start
         return dry_run(config, progress, options.run_dir, whole=options.verbose or not sys.stdout.isatty())
     progress.doing("reading the data, and looking at the machine")
     check(config, progress.say)

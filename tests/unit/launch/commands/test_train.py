@@ -117,8 +117,11 @@ def test_an_older_checkpoint_is_continued_and_the_damaged_one_kept(
 ) -> None:
     cut(begun / "checkpoints" / "step-000101" / "driver.json")
     command = ["train", "quickstart", "--run-dir", str(begun), "--resume-from"]
-    assert run([*command, "step-000050"]) == 2
-    assert "(it has step-000100, step-000101)" in capsys.readouterr().err
+    for more in ([], ["--dry-run"]):
+        assert run([*command, "step-000050", *more]) == 2
+        assert "(it has step-000100, step-000101)" in capsys.readouterr().err
+    assert run([*command, "step-000100", "--dry-run"]) == 0
+    capsys.readouterr()
     assert run([*command, "step-000100"]) == 2
     output = capsys.readouterr()
     assert output.err == "rlsys: error: this far\n"
