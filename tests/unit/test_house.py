@@ -18,9 +18,9 @@ BUDGET = {
     "envs": 27_415,
     "actors": 6_060,
     "learners": 5_760,
-    "launch": 39_530,
+    "launch": 39_540,
     "benchmarks": 9_640,
-    "tests": 86_721,
+    "tests": 86_726,
 }
 
 

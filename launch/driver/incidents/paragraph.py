@@ -49,6 +49,10 @@ def _has(state: str) -> Callable[[Facts], bool]:
     return lambda facts: any(part.state == state for part in facts.parts)
 
 
+_full_node = _says("running low on memory", "address the out of memory issue")  # Ray's words: of an error, of an actor
+_full_gpu = _says("cuda out of memory")
+_killed = _says("sigkill", "out of memory", "oom")
+
 # The first that holds stand first; at most three are shown.
 ADVICE: tuple[Advice, ...] = (
     Advice(
@@ -63,14 +67,20 @@ ADVICE: tuple[Advice, ...] = (
         "Make room on the disk of the run directory (`df`), then give the same command: it continues the run.",
     ),
     Advice(
+        "node memory",
+        _full_node,
+        "Ray ended it since the memory of its node was full: `Top 10 memory users` in logs/ray-raylet.out says whose "
+        "it was. Fewer rollout.workers, a smaller engine.kv_cache_mb or learner.tokens_per_row take less.",
+    ),
+    Advice(
         "GPU memory",
-        _says("cuda out of memory", "outofmemoryerror"),
+        _full_gpu,
         "A GPU has too little memory: `rlsys plan CONFIG` shows the sum; lower engine.gpu_memory_utilization or "
         "learner.tokens_per_row.",
     ),
     Advice(
         "memory",
-        _says("sigkill", "out of memory", "oom"),
+        lambda facts: _killed(facts) and not (_full_node(facts) or _full_gpu(facts)),
         "The kernel may have killed it for memory: `dmesg -T | grep -i oom`; machine.txt has what was free. Fewer "
         "rollout.workers or a shorter engine.max_model_len take less.",
     ),

@@ -50,6 +50,9 @@ def test_a_part_without_a_process_is_gone() -> None:
 CASES = {
     "disk full": Facts(kind="failed", who="run", text="x.jsonl: No space left on device", time=0.0),
     "GPU memory": Facts(kind="failed", who="run", text="torch.OutOfMemoryError: CUDA out of memory", time=0.0),
+    "node memory": Facts(
+        kind="lost", who="x", text="OutOfMemoryError: killed, the node running low on memory", time=0.0
+    ),
     "weights": Facts(kind="refused", who="rollout:0", text="x", time=0.0),
     "late weights": Facts(kind="delivery_late", who="rollout:0", text="x", time=0.0),
     "tool": Facts(kind="stall", who="retriever", text="the retriever does not answer (x)", time=0.0),
@@ -62,7 +65,9 @@ CASES = {
 
 @pytest.mark.parametrize("cause", CASES)
 def test_each_cause_has_its_advice(cause: str) -> None:
-    assert next(entry.text for entry in ADVICE if entry.cause == cause) in advice(CASES[cause])
+    sentences = advice(CASES[cause])
+    assert next(entry.text for entry in ADVICE if entry.cause == cause) in sentences
+    assert len([text for text in sentences if "memory" in text]) == ("memory" in cause)  # one place is named, not three
 
 
 def test_facts_come_back_as_they_were_written(tmp_path: Path) -> None:
