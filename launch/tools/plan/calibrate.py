@@ -15,7 +15,7 @@ from launch.tools.plan.trace import FEWEST, Trace
 from rlsys.errors import BadInput
 
 # What an engine's step takes without any sequence, as so many sequences. On a core, reading the weights takes as long
-# as computing about ten of them: from runs with 2, 90 and 180 sequences in an engine (docs/measurements.md).
+# as computing about ten of them: from runs with 2, 90 and 160 sequences in an engine (docs/measurements.md).
 CPU_FIXED = 10.0
 ROUNDS = 3  # of fitting what the parts need alone to what they took together
 
