@@ -24,7 +24,8 @@ def test_the_page_shows_real_output(
     monkeypatch.delenv("RAY_ADDRESS", raising=False)
     monkeypatch.setattr(machine, "DRIVERS", ())
     code = run(shlex.split(command))
-    assert capsys.readouterr().out == output
+    parts = [re.escape(part) for part in output.split("...\n")]  # a line of dots: lines that the page leaves out
+    assert re.fullmatch("(?s:.*)".join(parts), capsys.readouterr().out)
     assert code == (2 if "does not fit" in output else 0)
 
 
