@@ -10,6 +10,7 @@ import importlib
 import inspect
 import os
 import re
+from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,7 @@ from launch.cli import COMMANDS, Parser
 
 PAGES = Path(__file__).parent / "reference"
 SHARED = ("a name under configs/ (quickstart) or a path to a YAML file", "override a key of the config")  # said once
+SAME = 5  # so many options that an earlier command has too, word for word, are one line that names it
 MADE = "<!-- python docs/make_reference.py -->"
 
 RECORDS = {
@@ -47,29 +49,43 @@ def cli_page() -> str:
 
 def commands() -> Iterator[str]:
     yield head("Commands", CLI)
+    told: dict[str, str] = {}
     for name, (module, _) in COMMANDS.items():
         command = importlib.import_module(module)
         parser = Parser(prog=f"rlsys {name}")
         parser.description, parser.epilog = command.HELP, command.EXAMPLES
         command.add(parser)
-        yield from explain(parser, "##", parser.epilog)
+        yield from explain(parser, "##", parser.epilog, told)
         for below in inner(parser):
-            yield from explain(below, "###", "" if below.epilog == parser.epilog else below.epilog)
+            yield from explain(below, "###", "" if below.epilog == parser.epilog else below.epilog, told)
 
 
-def explain(parser: argparse.ArgumentParser, level: str, epilog: str | None) -> Iterator[str]:
-    """What `--help` prints, but for what the page says once: usage and examples as code, a line for each option."""
+def explain(parser: argparse.ArgumentParser, level: str, epilog: str | None, told: dict[str, str]) -> Iterator[str]:
+    """What `--help` prints, but for what the page says once: usage and examples as code, a line for each option.
+
+    told: by the line of an option, the command under which the page has it first.
+    """
     parser._optionals._remove_action(parser._option_string_actions["-h"])
     yield f"{level} {parser.prog}\n\n{parser.description}.\n"
     yield code(f"{parser.format_usage()}\n{epilog or ''}")
-    form, lines = parser._get_formatter(), list[str]()
+    form, lists, flags = parser._get_formatter(), dict[str, list[str]](), dict[str, str]()
     for group in parser._action_groups:
-        if group not in (parser._positionals, parser._optionals):
-            lines += ["", f"{group.title}: {group.description or ''}".rstrip(), ""]
         own = [action for action in group._group_actions if action.help and action.help not in SHARED]
-        lines += [f"* `{form._format_action_invocation(action)}`: {form._expand_help(action)}" for action in own]
-    if lines:
-        yield "\n".join(lines).strip().replace("<", "\\<") + "\n"
+        lines = [f"* `{form._format_action_invocation(action)}`: {form._expand_help(action)}" for action in own]
+        flags |= {
+            line: f"`{(*action.option_strings, action.dest)[0]}`" for line, action in zip(lines, own, strict=True)
+        }
+        untitled = group in (parser._positionals, parser._optionals)
+        lists.setdefault("" if untitled else f"{group.title}: {group.description or ''}".rstrip(), []).extend(lines)
+    times = Counter(told[line] for line in flags if line in told)
+    again = {line: told[line] for line in flags if line in told and times[told[line]] >= SAME}
+    for earlier in dict.fromkeys(again.values()):
+        same = ", ".join(flags[line] for line in again if again[line] == earlier)
+        lists.setdefault("", []).append(f"* as of [`{earlier}`](#{earlier.replace(' ', '-')}): {same}")
+    for title, lines in lists.items():
+        if shown := "\n".join(line for line in lines if line not in again):
+            yield (f"{title}\n\n{shown}" if title else shown).replace("<", "\\<") + "\n"
+    told |= {line: parser.prog for line in flags if line not in told}
 
 
 def inner(parser: argparse.ArgumentParser) -> Iterator[argparse.ArgumentParser]:
