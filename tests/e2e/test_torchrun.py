@@ -1,4 +1,4 @@
-"""The learner without Ray: the file of docs/algorithms.md under the real torchrun, against a plain loop."""
+"""The learner without Ray: docs/by_hand.py under the real torchrun, against a plain loop."""
 
 import math
 import os
@@ -33,14 +33,11 @@ def plain(path: str) -> tuple[float, float]:
 
 
 def test_the_file_of_the_docs_trains_under_torchrun(tmp_path: Path) -> None:
-    page = (ROOT / "docs" / "algorithms.md").read_text()
-    (code,) = [block for block in re.findall(r"```python\n(.*?)```", page, re.DOTALL) if "LearnerRank(" in block]
-    (tmp_path / "by_hand.py").write_text(code)
     path = save_model(tmp_path / "model")
     torchrun = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2"]
     torchrun += ["--master-addr", "127.0.0.1", "--master-port", str(free_port())]
     process = subprocess.Popen(
-        [*torchrun, str(tmp_path / "by_hand.py"), path],
+        [*torchrun, str(ROOT / "docs" / "by_hand.py"), path],
         env=os.environ | {"GLOO_SOCKET_IFNAME": "lo", "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)},
         stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True,
     )  # fmt: skip
