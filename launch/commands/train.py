@@ -98,10 +98,7 @@ def go(options: argparse.Namespace, progress: Progress) -> int:
         refuse_foreign(Path(options.run_dir))  # before anything that its config.yaml names is imported
     config = compose(options.config, with_more_steps(options.overrides, options.run_dir))
     if options.dry_run:
-        if options.resume or options.resume_from is not None:
-            with files_or_bad_input():
-                open_run(config, to_yaml(config), options)[0].close()  # what it refuses is refused before the start
-        return dry_run(config, progress, options.run_dir, whole=options.verbose or not sys.stdout.isatty())
+        return dry_run(config, progress, options)
     progress.doing("reading the data, and looking at the machine")
     check(config, progress.say)
     timed = time_recipe(config)
@@ -199,11 +196,15 @@ def say_finished(config: RunConfig, directory: RunDir, state: DriverState, progr
     return 0
 
 
-def dry_run(config: RunConfig, progress: Progress, run_dir: str | None, *, whole: bool) -> int:
+def dry_run(config: RunConfig, progress: Progress, options: argparse.Namespace) -> int:
     """What is known is shown, also where something is missing. A missing file of tasks is raised at the end, since some
-    numbers are not known without it; an index, which a start needs too, is listed. whole: the resolved config before
-    it, hundreds of lines, which a person would scroll back over."""
-    device, place = expected_device(config.recipe.cluster), Path(run_dir or f"runs/{config.recipe.name}")
+    numbers are not known without it; an index, which a start needs too, is listed. The resolved config, hundreds of
+    lines, comes first where nobody would have to scroll back over it."""
+    if options.resume or options.resume_from is not None:
+        with files_or_bad_input():
+            open_run(config, to_yaml(config), options)[0].close()
+    whole = options.verbose or not sys.stdout.isatty()
+    device, place = expected_device(config.recipe.cluster), Path(options.run_dir or f"runs/{config.recipe.name}")
     runs_here = not runs_elsewhere(config.recipe.cluster, device)
     follows, problem = arithmetic(config)
     room = room_for(config, smallest_device(config.recipe.cluster))
