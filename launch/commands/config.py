@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import textwrap
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from itertools import groupby
 from pathlib import Path
@@ -69,14 +69,30 @@ def explain_keys(name: str, sections: Sequence[Section]) -> list[str]:
     theirs = load_synonyms()
     if name in theirs.absent:
         return [f"{name}{theirs.absent[name]}"]
-    ours = {*theirs.several.get(name, ()), *(ours for ours, names in theirs.equivalents.items() if name in names)}
+    ours = {name, *theirs.several.get(name, ()), *(ours for ours, names in theirs.equivalents.items() if name in names)}
+    return list_paragraphs(lambda key: key in ours or key.startswith(f"{name}."), sections)
+
+
+def list_paragraphs(wanted: Callable[[str], bool], sections: Sequence[Section]) -> list[str]:
     lines: list[str] = []
-    for section in sections:
-        keys = [key for key in section.keys if key.name in {name, *ours} or key.name.startswith(f"{name}.")]
+    for number, section in enumerate(sections, start=1):
+        keys = [key for key in section.keys if wanted(key.name)]
         if keys:
-            lines.append(f"# {section.title.replace('`', '')}")
+            lines.append(f"# {title_for(keys, section, sections[number:])}")
             lines += [line for key in keys for line in paragraph(key)]
     return lines
+
+
+def title_for(keys: Sequence[Key], section: Section, later: Sequence[Section]) -> str:
+    """Without the choices of which a later section has the same keys, with the defaults that hold."""
+    start, divider, choices = section.title.replace("`", "").partition(": ")
+    own = {
+        choice
+        for other in later
+        if other.title.startswith(f"`{start}`: ") and {key.name for key in keys} <= {key.name for key in other.keys}
+        for choice in other.title.partition(": ")[2].split(", ")
+    }
+    return start + divider + ", ".join(choice for choice in choices.split(", ") if choice not in own)
 
 
 def paragraph(key: Key) -> Iterator[str]:
@@ -100,7 +116,7 @@ def list_changes(config: str, sections: Sequence[Section]) -> list[str]:
     try:
         find_config(config)
     except BadInput as error:
-        lines = describe_choice(config)
+        lines = describe_choice(config) or list_paragraphs(lambda key: key.endswith(f".{config}"), sections)
         if lines:
             return lines
         hint = suggest_key(config, [key.name for section in sections for key in section.keys])
