@@ -33,7 +33,7 @@ COLUMNS = (
     Column(title="gen/s", key="tokens/generated_per_s", form="{:.0f}", width=5, rank=5, about="tokens sampled"),
     Column(title="train/s", key="tokens/trained_per_s", form="{:.0f}", width=6, rank=6, about="tokens trained"),
     Column(title="lag", key="lag/max", form="{:.0f}", width=3, rank=3, about="versions behind, at most"),
-    Column(title="gap", key="mismatch/probe_max", form="{:.0e}", width=5, rank=2, about="engine against learner"),
+    Column(title="gap", key="mismatch/probe_mean", form="{:.0e}", width=5, rank=2, about="engine against learner"),
     Column(title="wait", key="time/wait_rollout", form="{:.1f}s", width=5, rank=7, about="for rollouts"),
     Column(title="update", key="time/update", form="{:.1f}s", width=6, rank=8, about="of the learner"),
 )

@@ -42,7 +42,8 @@ async def first_delivery(run: Run) -> None:
         run.journal.publish(state.version, step=state.step)
 
     await run.tasks.until(deliver())
-    run.progress.say(f"weights delivered and proven: engine-learner gap {sync.gap['mismatch/probe_max']:.1e}")
+    gap, limit = sync.gap["mismatch/probe_mean"], sync.gap["mismatch/probe_limit"]
+    run.progress.say(f"weights delivered and proven: engine-learner gap {gap:.1e}, limit {limit:.1e}")
 
 
 def make_probe(run: Run) -> tuple[tuple[int, ...], ...]:

@@ -17,7 +17,7 @@ RL = {
     "kl/reference": 0.0123,
     "tokens/generated_per_s": 12516.4,
     "lag/max": 1,
-    "mismatch/probe_max": 6e-06,
+    "mismatch/probe_mean": 6e-06,
 }
 
 
