@@ -18,7 +18,7 @@ BUDGET = {
     "envs": 27_415,
     "actors": 6_060,
     "learners": 5_760,
-    "launch": 39_558,
+    "launch": 39_561,
     "benchmarks": 9_640,
     "tests": 86_726,
 }

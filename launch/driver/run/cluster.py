@@ -64,7 +64,10 @@ def connect(config: ClusterConfig, needs: Callable[[Device], Sequence[ResourceRe
         if not local and isinstance(error, (ConnectionError, RuntimeError, ValueError)):
             raise BadInput(silent) from error
         subject = "a local Ray cluster" if local else "Ray's part of this process"
-        raise RunFailed(f"{subject} does not start: {describe_error(error).strip().splitlines()[0]}") from error
+        reason = describe_error(error).strip().splitlines()[0]
+        if "timed out during startup" in reason:  # after 30 s, which no setting of Ray's moves
+            reason += f" (load {os.getloadavg()[0]:.0f} on {psutil.cpu_count()} cores): the same command tries again"
+        raise RunFailed(f"{subject} does not start: {reason}") from error
     finally:
         cleanup.stop_if_asked()
     parent.tell(log=_own_log())
