@@ -134,9 +134,13 @@ $(READY): $(LOCK) pyproject.toml
 	        fail "no $$torch: neither the configured package indexes nor $(or $(TORCH_INDEX),any other) gave it; are they reachable from here?"
 	fi
 
-	say "3/4 all $$(grep -c '==' $(LOCK)) packages of $(LOCK)$(if $(TORCH_INDEX), (if missing: 1 GB to download$(,) 3 GB on disk; 2 to 5 minutes))"
+	say "3/4 all $$(grep -c '==' $(LOCK)) packages of $(LOCK)$(if $(TORCH_INDEX), (if missing: 1 GB to download$(,) 4 GB on disk; 2 to 5 minutes, on a busy machine longer))"
+	while sleep 30 > /dev/null 2>&1; do say "    $$SECONDS s: pip downloads them all, and then installs"; done & ticking=$$!
+	trap 'kill $$ticking 2> /dev/null || true' EXIT
 	$(PIP) -qq "$$(grep '^setuptools==' $(LOCK))"
 	$(PIP) -qq --no-build-isolation -r $(LOCK)
+
+	kill $$ticking
 
 	say "4/4 this project, editable"
 	$(PIP) -qq --no-build-isolation -e .

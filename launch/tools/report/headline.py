@@ -29,7 +29,7 @@ def _end(run: RunDirectory) -> str:
     within = f" in {duration(float(seconds[-1]))}" if len(seconds) else ""
     resumed = run.attempts[-1].get("from_step") if len(run.attempts) > 1 else None
     if type(resumed) is int:
-        within += f", continued from step {resumed}"
+        within += f", continued from step {resumed}" if resumed else ", begun again"
     if run.state == "done":
         return f"done, {plural(steps, 'step')}{within}"
     if run.state == "running":
