@@ -34,6 +34,10 @@ _ELSEWHERE = re.compile(
     r"connect|unreachable|not reachable|timed? ?out|credential|api[_ ]key|unavailable|\bcuda\b", re.I
 )
 NO_VALUE = "None or nan for every text it was tried on: where no function applies there is no reward"
+CONSTANT = (
+    "the same value for every text it was tried on, among them the answer key alone, boxed, and in <answer>: does it "
+    "read another form? `rlsys score` says what an answer gets"
+)
 Values = list[float | None]
 tried: set[tuple[str, str]] = set()
 
@@ -89,18 +93,18 @@ def _try_all(out: Connection, config: FunctionsRewardConfig, tasks: Sequence[Tas
     nowhere = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, 1)
     os.dup2(nowhere, 2)
-    functions, silent = FunctionsReward(config).functions, list[str]()
+    functions, doubts = FunctionsReward(config).functions, dict[str, str]()
     for function in functions:
         out.send((function.path, None))
         problem = asyncio.run(_problem(function, tasks))  # as in a run, where a loop is running
-        if problem == NO_VALUE:
-            silent.append(function.path)
+        if problem in (NO_VALUE, CONSTANT):
+            doubts[function.path] = str(problem)
         elif problem:
             out.send((function.path, problem))
         if default := function.misspelt(_transcripts(tasks[0])[0]):
             out.send((function.path, f"its argument {default} keeps its default: the tasks have no such column"))
-    if len(silent) == len(functions):
-        out.send((silent[0], NO_VALUE))
+    if len(doubts) == len(functions):  # one of several may be for other texts
+        out.send(next(iter(doubts.items())))
     out.send(None)
 
 
@@ -129,11 +133,12 @@ async def _problem(function: OwnFunction, tasks: Sequence[Task]) -> tuple[str, s
     if all(value is None for value in alone):
         return NO_VALUE
     transcripts = [transcript for transcript, _ in fitting]
+    doubt = CONSTANT if _equal(alone, alone[:1] * len(alone)) else None
     if function.is_verl or len(transcripts) < 2:
-        return None
+        return doubt
     together = await _together(function, transcripts)
     if together is None or _equal(alone, together):
-        return None
+        return doubt
     rerun = [await call_function(function, transcript) for transcript in transcripts]
     if not _equal(alone, rerun) or not _equal(together, await _together(function, transcripts)):
         return None  # it draws, or counts: that says nothing of comparing
@@ -172,6 +177,7 @@ def _transcripts(task: Task) -> list[Transcript]:
     talks: tuple[tuple[tuple[str, str], ...], ...] = (
         (("assistant", key),),
         (("assistant", boxed),),
+        (("assistant", f"<answer>{key}</answer>"),),
         (("assistant", "I ask a tool."), ("tool", "It found nothing."), ("assistant", boxed)),
         (("assistant", f"Not {key}, but something else, and this text is the longest of all that there are here."),),
     )

@@ -125,6 +125,11 @@ def misspelt(completions: Any, anwser: Any = None) -> list[float]:
     return [float(len(completion[0]["content"])) for completion in completions]
 
 
+def wants_two_tags(completions: Any, **columns: Any) -> list[float]:
+    """As Search-R1's, which is called with the prompt before the response, and passes over the example in it."""
+    return [float(completion[-1]["content"].count("</answer>") >= 2) for completion in completions]
+
+
 def silent(completions: Any, **columns: Any) -> list[float | None]:
     return [None for _ in completions]
 
@@ -160,7 +165,7 @@ def test_functions_that_give_rewards_pass() -> None:
         ("boom", "KeyError: 'stock' (test_trial.py:"),
         ("compute_none", "ValueError"),
         ("words", "returned 'good'"),
-        ("rank", "alone 1, 1, 1, 1; together "),
+        ("rank", "; together "),
         ("rank_later", "it compares completions"),
         ("leaves", "it ended its process"),
     ],
@@ -176,6 +181,8 @@ def test_one_that_always_fails_or_compares_is_refused(name: str, says: str) -> N
         (["misspelt"], "'anwser' (did you mean 'answer'?) keeps its default"),
         (["silent"], "no function applies"),
         (["silent", "length"], ""),
+        (["wants_two_tags"], "the same value for every text"),
+        (["wants_two_tags", "length"], ""),
     ],
 )
 def test_a_doubt_is_said_and_is_no_refusal(names: list[str], says: str, capsys: pytest.CaptureFixture[str]) -> None:
