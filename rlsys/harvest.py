@@ -163,9 +163,17 @@ def trajectory_metrics(trajectory: TrajectorySummary) -> Metrics:
 
 
 def first_exception(trajectories: Sequence[TrajectorySummary]) -> Failure | None:
-    """What the environment, reward, task or template of one of them raised, whether it was played again or not."""
-    outcomes = (failure for trajectory in trajectories for failure in (*trajectory.retried, trajectory.reward))
-    return next((error for error in outcomes if isinstance(error, Failure) and error.kind is FailureKind.DATA), None)
+    """What the environment, reward, task, template or agent of one of them raised, whether it was played again or not.
+
+    An agent's error ends its episode and counts with the reward: what the policy said may be its cause, or not.
+    """
+    for trajectory in trajectories:
+        for outcome in (*trajectory.retried, trajectory.reward):
+            if isinstance(outcome, Failure) and outcome.kind is FailureKind.DATA:
+                return outcome
+        if trajectory.agent_error:
+            return Failure(kind=FailureKind.DATA, where="agent", detail=visible(trajectory.agent_error))
+    return None
 
 
 def lag_metrics(trajectory: TrajectorySummary, version: int) -> Metrics:

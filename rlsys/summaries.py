@@ -28,6 +28,7 @@ VALID = "valid_calls"  # of them those that the tool carried out
 REPEATED = "repeated_calls"  # of them those made before in the same episode
 REPLIES = "reply_tokens"  # what the environment said, with its chat marks
 SHARED = (CALLS, VALID, REPEATED, REPLIES)
+AGENT_ERRORS = "agent_errors"  # agents that ended with an error of their own: `state["error"]` of the episode names it
 MOST_TURNS = 8  # columns of `answered_by_N`
 
 
@@ -49,6 +50,7 @@ class TrajectorySummary:
     retried: tuple[Failure, ...] = ()
     discarded_tokens: int = 0
     metrics: Mapping[str, float] = field(default_factory=dict)
+    agent_error: str = ""  # with which its agent ended
 
     @property
     def versions(self) -> frozenset[int]:
@@ -96,7 +98,12 @@ def summarize(trajectory: Trajectory) -> TrajectorySummary:
         retried=tuple(replace(failure, trace="") for failure in trajectory.retried),
         discarded_tokens=trajectory.discarded_tokens,
         metrics=trajectory.metrics,
+        agent_error=_agent_error(trajectory),
     )
+
+
+def _agent_error(trajectory: Trajectory) -> str:
+    return str((trajectory.state or {}).get("error", "")) if AGENT_ERRORS in trajectory.metrics else ""
 
 
 def summarize_group(group: Group) -> tuple[TrajectorySummary, ...]:

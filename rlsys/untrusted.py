@@ -41,7 +41,7 @@ def place(error: BaseException) -> str:
     Empty where it was raised by the code that called them.
     """
     frames = _frames(error)
-    user_code = [frame for frame in frames if _is_own(frame.filename)]
+    user_code = [frame for frame in frames if is_own_file(frame.filename)]
     inner = user_code[-1] if user_code else frames[-1] if frames and not frames[-1].filename.startswith(_OURS) else None
     return "" if inner is None else visible(f"{os.path.basename(inner.filename)}:{inner.lineno} in {inner.name}")
 
@@ -72,7 +72,8 @@ def _frames(error: BaseException) -> list[traceback.FrameSummary]:
     return list(traceback.StackSummary.extract(traceback.walk_tb(error.__traceback__), lookup_lines=False))
 
 
-def _is_own(filename: str) -> bool:
+def is_own_file(filename: str) -> bool:
+    """Whether it is a user's, not ours or a library's."""
     prefixes = (*_OURS, _WORLDS, *_LIBRARIES)
     return not filename.startswith(prefixes) and not any(folder in filename for folder in _INSTALLED)
 

@@ -17,6 +17,7 @@ from typing import Any
 
 from envs.tools.line_process import CallBroke, Command, LineProcess
 from rlsys.choices import own_folders
+from rlsys.untrusted import is_own_file
 
 log = logging.getLogger("rlsys.agents")
 HERE = str(Path(__file__).parent)
@@ -47,7 +48,8 @@ class AgentExit:
         """Of a traceback with the place that it is about."""
         line = (self.output.strip().splitlines() or [""])[-1][:200]
         places = re.findall(r'File "([^"\n]+)", line (\d+)', self.output)
-        return f"{line} ({places[-1][0]}:{places[-1][1]})" if places else line
+        own = [place for place in places if is_own_file(place[0])] or places  # where it asked, not the SDK's own line
+        return f"{line} ({own[-1][0]}:{own[-1][1]})" if places else line
 
 
 @dataclass(slots=True, eq=False)

@@ -16,6 +16,7 @@ from typing import Any
 from envs.agents.chat import ChatAnswer, ChatRequest, Refused, answer_of, history_key, split_history
 from envs.agents.process import NOTHING, AgentExit, AgentKeeper, AgentProcess
 from envs.services.guard import ToolFailed
+from rlsys.summaries import AGENT_ERRORS
 from rlsys.types import EpisodeEnd, FailureKind, Message, Sampled, Step, ToolCall, TurnSettings
 
 MOST_WAITING = 64  # answers that one agent may wait for
@@ -206,7 +207,7 @@ class AgentEnv:
         if exited.code is not None and self._left:
             raise ToolFailed(FailureKind.TIMEOUT, AGENT, f"it did not wait for an answer: {exited.last_line}")
         if exited.code is not None:  # it could not go on from what the policy said
-            return Step(end=EpisodeEnd.MALFORMED, metrics={**self._counts(), "agent_errors": 1.0})
+            return Step(end=EpisodeEnd.MALFORMED, metrics={**self._counts(), AGENT_ERRORS: 1.0})
         raise _failed(exited)
 
     async def final_state(self) -> Mapping[str, Any]:
@@ -220,6 +221,8 @@ class AgentEnv:
             state |= {"exit": self._exit.code, "output": self._exit.output[-SHOWN_OUTPUT:]}
             if self._exit.returned is not NOTHING:
                 state["returned"] = self._exit.returned
+            if self._exit.code:
+                state["error"] = self._exit.last_line or f"it ended with code {self._exit.code}"
         return state
 
     async def close(self) -> None:

@@ -14,7 +14,9 @@ from envs.protocols.families.tagged import HERMES
 from envs.worlds.agent import AgentConfig, AgentWorld
 from launch.cli import run
 from rlsys.errors import BadInput
+from rlsys.harvest import first_exception
 from rlsys.samples import sample_trajectory
+from rlsys.summaries import summarize
 from rlsys.types import EpisodeEnd, Failure, FailureKind, Message, Reward, SampleBegin, ToolCall
 from tests.makers import made
 from tests.makers.agents import PLAN, Playing
@@ -114,6 +116,11 @@ def test_an_agent_that_cannot_go_on_ends_its_episode(playing: Playing, name: str
     played = playing.play(name, *["One."] * 6)
     assert played.end == end and isinstance(played.reward, Reward) and played.reward.value == 0.0
     assert played.metrics.get("agent_errors", 0) == (end == "malformed")
+    failure = first_exception([summarize(played)])
+    assert (failure is not None) == (end == "malformed")
+    if failure is not None:
+        says = {"fail": "KeyError: 'what the policy said' (", "leave": "code 3"}[name]
+        assert (failure.kind, failure.where) == (FailureKind.DATA, "agent") and says in failure.detail
     if name == "fail":
         assert played.state is not None and played.state["output"].endswith("KeyError: 'what the policy said'\n")
         assert "keeper" not in played.state["output"]

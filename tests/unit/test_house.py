@@ -14,13 +14,13 @@ FUNCTION_LINES, FILE_LINES = 60, 400
 # The most lines of Python in each folder. Growth is a decision: a change that needs more raises the number here, and
 # its commit says what the lines are worth; one that removes lines lowers it.
 BUDGET = {
-    "rlsys": 8_980,
-    "envs": 27_415,
+    "rlsys": 8_993,
+    "envs": 27_419,
     "actors": 6_060,
     "learners": 5_760,
-    "launch": 39_561,
+    "launch": 39_569,
     "benchmarks": 9_640,
-    "tests": 86_726,
+    "tests": 86_743,
 }
 
 

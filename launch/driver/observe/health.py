@@ -305,6 +305,8 @@ class HealthMonitor:
             return ""
         first = f"; the first: {self._raised}" if self._raised else " (rows: failures/data, failures/retried)"
         broke = f"{row.raised:.1%} of the episodes broke on their own code or data"
+        if row.agent_errors:  # what the policy said may have caused them: they have a reward
+            return f"{broke}, {row.agent_errors:.1%} on errors of agents, which count with their reward{first}"
         return f"{broke}, and were played again or left out{first}"
 
     def scattered(self, row: HealthRow) -> str:

@@ -47,6 +47,7 @@ class HealthRow:
     optimizer_steps: float = _share("learner/steps")
     malformed: float = _share("episode/malformed")  # share of the episodes
     raised: float = _share("episode/raised")  # share of the episodes
+    agent_errors: float = _share("env/agent_errors")  # share of the episodes: those of `raised` that count
     kl: float | None = _of("kl/reference")  # nats a token
     grad_norm: float | None = _of("learner/grad_norm")  # before clipping
     clip_low: float = _share("clip/low")  # share of the trained tokens, as the two below

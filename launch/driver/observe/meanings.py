@@ -175,7 +175,12 @@ STEP: Sequence[Meaning] = (  # of a step, in every kind of stage that has them
     Meaning(
         ("episode/raised",),
         "the share of the episodes in which environment, reward, task or chat template raised an error "
-        "(`data`), whether they were played again or not",
+        "(`data`), whether they were played again or not, or an agent ended with one (`env/agent_errors`)",
+    ),
+    Meaning(
+        ("env/agent_errors",),
+        "of `env.name=agent`: the share of the episodes whose agent raised an error, or ended with a code that is not "
+        "0, after a message of the policy's: `malformed`, with the reward that it is given, and trained",
     ),
     Meaning(
         ("failures/retried", "tokens/discarded"),

@@ -315,6 +315,14 @@ def test_the_first_line_that_raised_is_named() -> None:
     assert sentence.endswith("; the first: data in environment: KeyError: 'x' (world.py:61 in step)")
 
 
+def test_the_error_of_an_agent_is_said_with_what_becomes_of_its_episode() -> None:
+    watching = watch()
+    watching.record_failure(Failure(kind=FailureKind.DATA, where="agent", detail="RuntimeError: down (mine.py:9)"))
+    (sentence,) = said(watching, rows(PATIENCE, episode__raised=0.34, env__agent_errors=0.3))
+    assert "34.0% of the episodes" in sentence and "30.0%" in sentence and "played again" not in sentence
+    assert sentence.endswith("; the first: data in agent: RuntimeError: down (mine.py:9)")
+
+
 # -- how much proof, and from which level ------------------------------------------------------------------------------
 
 LARGE = {"episode__count": 1024.0, "groups__trained": 92.0, "groups__filtered": 36.0}  # a step of 7B: twelve minutes
