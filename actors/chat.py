@@ -134,7 +134,8 @@ def write_said(render: Render, message: Message, offer: ToolOffer) -> str:
 
 def require_tools(render: Render, offer: ToolOffer, family: Family | None) -> None:
     """Raises BadInput, with what to do, where the policy would not see its tools or could not be read."""
-    expected = f"a model whose template writes calls as one of {', '.join(FAMILIES)}, or env.protocol=hermes"
+    known = ", ".join(FAMILIES)
+    expected = f"a model whose template writes calls as one of {known}, or env.name=tools with env.protocol=hermes"
     if family is None:
         raise BadInput("the chat template writes no calls of tools that can be read", expected=expected)
     if offer.schemas and render([ASKED], open_turn=True) == render([ASKED], open_turn=True, offer=offer):

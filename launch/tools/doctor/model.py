@@ -128,7 +128,7 @@ def _examine_template(renderer: ChatRenderer, folder: str) -> Iterator[Line]:
         )
         yield "thinking", f"{opens}{off}" if takes or opens else "its template knows none"
     family = renderer.chat.family(PROBE_OFFER) if renderer.has_template else None
-    none = "its template writes no calls that can be read: env.protocol=hermes describes tools in text"
+    none = "its template writes no calls that can be read: env.name=tools with env.protocol=hermes has them in text"
     yield "tools", none if family is None else f"in its own format, of the family {family.name}"
 
 

@@ -268,7 +268,7 @@ def test_results_in_messages_of_the_user_are_one_message(folder: Path) -> None:
 
 def test_a_template_without_tools_is_refused_with_what_to_do(folder: Path) -> None:
     renderer = rendering(folder, "none", "{% for message in messages %}" + TURN + "<|im_end|>\n{% endfor %}" + OPEN)
-    with pytest.raises(BadInput, match=r"env\.protocol=hermes"):
+    with pytest.raises(BadInput, match=r"env\.name=tools with env\.protocol=hermes"):
         renderer.chat.check_offer(OFFER)
     renderer.chat.check_offer(ToolOffer(schemas=(), form="hermes"))
     blind = TEMPLATES["qwen"].replace(SHOWN, "")
