@@ -61,6 +61,7 @@ class World:
     split: Split  # set by `__init__`, mostly with `envs.tasks.splits.split_tasks`
     max_turns: int = 1  # model messages per episode
     reply_s: float = 30.0  # that the answer to one of them may take, with its tools
+    own_prompts: bool = False  # what plays decides what is asked, as an agent does: `env(task)` does not show it
     tags: Sequence[str] = ()  # each becomes one token where a tokenizer is trained
     write_answer: Callable[[str], str] = str  # as a model would write one, where `texts` has no demonstration to show
     service: str = ""  # names the server to start: worlds with the same name share one; "" for none

@@ -59,6 +59,8 @@ class AgentConfig(TaskConfig):
 
 
 class AgentWorld(World):
+    own_prompts = True
+
     def __init__(self, config: AgentConfig) -> None:
         if config.data is None:
             raise BadInput(key="env.data", found=None, expected="a file or data set: no tasks are made up for an agent")

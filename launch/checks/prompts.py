@@ -160,6 +160,9 @@ def sample_lines(renderer: ChatRenderer, stage: str, sample: Sample) -> list[str
 
 def _of_world(renderer: ChatRenderer, recipe: RecipeConfig, model: str, most: int) -> list[str]:
     world, window = make_world(recipe.env), recipe.engine.max_model_len
+    if world.own_prompts:
+        sent = "an agent sends prompts of its own, which `rlsys play` shows"
+        return [f"prompts: {sent}; engine.max_model_len={window} has to hold each with its conversation"]
     renderer = renderer.under(args_of(recipe.env))
     tasks = world.tasks("train") or world.tasks("held_out")
     sample = [tasks[at * len(tasks) // COUNTED] for at in range(COUNTED)] if len(tasks) > COUNTED else list(tasks)

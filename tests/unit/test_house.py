@@ -15,12 +15,12 @@ FUNCTION_LINES, FILE_LINES = 60, 400
 # its commit says what the lines are worth; one that removes lines lowers it.
 BUDGET = {
     "rlsys": 8_993,
-    "envs": 27_419,
+    "envs": 27_422,
     "actors": 6_060,
     "learners": 5_760,
-    "launch": 39_569,
+    "launch": 39_572,
     "benchmarks": 9_640,
-    "tests": 86_743,
+    "tests": 86_751,
 }
 
 

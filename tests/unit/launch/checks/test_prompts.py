@@ -68,6 +68,14 @@ def test_a_tool_that_the_model_has_to_guess_at_is_named(folder: Path) -> None:
     assert tool_lines("envs.problems.errands.price") == []
 
 
+def test_of_an_agent_no_prompt_is_shown_that_it_may_not_send(folder: Path, tmp_path: Path) -> None:
+    data = jsonl(tmp_path / "rows.jsonl", [{"question": f"{n} + 1 is" + " long" * 99, "answer": "1"} for n in range(9)])
+    env = f"{{name: agent, agent: my_agent.solve, data: {data}}}"
+    keys = [f"stages.rl.env={env}", "stages.rl.reward={name: agent}", "engine.max_model_len=64"]
+    shown = lines(with_template(folder, tmp_path, CHATML), *keys, "rollout.max_turn_tokens=8")
+    assert len(shown) == 2 and "rlsys play" in shown[1]
+
+
 def test_marks_of_another_model_are_said(folder: Path, tmp_path: Path) -> None:
     text = "\n".join(lines(with_template(folder, tmp_path, INST), "engine.max_model_len=2048"))
     assert "it never ends a message of the model: <|im_end|> does not stand after it" in text
