@@ -20,7 +20,7 @@ BUDGET = {
     "learners": 5_760,
     "launch": 39_572,
     "benchmarks": 9_640,
-    "tests": 86_751,
+    "tests": 86_747,
 }
 
 
