@@ -63,6 +63,7 @@ class RankPlan:
     adapter: int = 0  # its parameters, where the model stays frozen under one
     teacher: int | None = None  # parameters of a reference that is another model
     sequence_parallel: int = 1  # ranks that share a row
+    buckets: int = 2  # of gradients that are under way; one where they are not sent during the backward pass
 
     @property
     def own_tokens(self) -> int:
@@ -150,7 +151,7 @@ def _states(shape: ModelShape, plan: RankPlan) -> Parts:
         return (("weights", float(BYTES[plan.dtype] * shape.parameters)), ("adapter", adapter_bytes), *rest)
     itemsize, count, part = BYTES[plan.dtype], float(shape.parameters), shape.parameters / plan.ranks
     bf16, ends = plan.dtype == "bfloat16", 2 * shape.vocab * shape.hidden * BYTES[plan.dtype]
-    buckets = 2 * min(BUCKET_PARAMETERS, shape.parameters) * itemsize + ends
+    buckets = plan.buckets * min(BUCKET_PARAMETERS, shape.parameters) * itemsize + ends
     # AdamW's two moments, and masters in fp32, which only ZeRO-3 omits if the weights are fp32 already.
     optimizer = (8 if plan.zero_stage == 3 and not bf16 else 12) * part
     if plan.zero_stage == 1:
@@ -211,9 +212,9 @@ def _layer(shape: ModelShape, plan: RankPlan) -> float:
 
 def _head(shape: ModelShape, plan: RankPlan) -> float:
     """Logits of a chunk as the head gives them, three times in fp32 (logits, log-probabilities, their exponentials),
-    the gradients of both, and that of the head's weight."""
+    the gradients of both, and that of the head's weight. Those of an fp32 head are fp32 already."""
     itemsize, logits = BYTES[plan.dtype], min(plan.logit_chunk, plan.own_tokens) * shape.vocab
-    return logits * (2 * itemsize + 4 * 4) + shape.vocab * shape.hidden * itemsize
+    return logits * ((2 * itemsize if itemsize < 4 else 0) + 4 * 4) + shape.vocab * shape.hidden * itemsize
 
 
 def engine_memory(shape: ModelShape, plan: EnginePlan) -> tuple[Parts, float]:

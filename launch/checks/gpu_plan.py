@@ -158,11 +158,13 @@ def _rank_plans(shape: ModelShape, training: Sequence[RecipeConfig], dtype: str)
     """Of the stages that train. Where one of them trains all weights, the adapters stand on what it leaves, and the
     model that the run began with is another one."""
     moved = any(not recipe.model.lora.rank for recipe in training)
-    return [_rank_plan(shape, recipe, dtype, moved=moved) for recipe in training]
+    return [rank_plan(shape, recipe, dtype, moved=moved) for recipe in training]
 
 
-def _rank_plan(shape: ModelShape, recipe: RecipeConfig, dtype: str, *, moved: bool) -> RankPlan:
-    learner, needs, lora = recipe.learner, make_algorithm(recipe.algorithm).needs, recipe.model.lora
+def rank_plan(shape: ModelShape | None, recipe: RecipeConfig, dtype: str, *, moved: bool) -> RankPlan:
+    """moved: as `_rank_plans` says. shape: None for a caller who counts the adapter."""
+    learner, lora = recipe.learner, recipe.model.lora
+    needs = make_algorithm(recipe.algorithm).needs if recipe.algorithm is not None else frozenset()
     return RankPlan(
         ranks=learner.ranks,
         zero_stage=learner.zero_stage,
@@ -179,7 +181,7 @@ def _rank_plan(shape: ModelShape, recipe: RecipeConfig, dtype: str, *, moved: bo
         critic=VALUES in needs,
         offload=learner.offload,
         offload_reference=learner.offload_reference,
-        adapter=adapter_parameters(shape, lora.targets, lora.rank),
+        adapter=adapter_parameters(shape, lora.targets, lora.rank) if shape is not None else 0,
         teacher=count_parameters(learner.teacher) if learner.teacher is not None else None,
         sequence_parallel=learner.sequence_parallel,
     )

@@ -5,8 +5,7 @@ from __future__ import annotations
 import asyncio
 import socket
 import sys
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -29,9 +28,10 @@ from launch.checks.gpu_memory import (
     adapter_parameters,
     has_tied_head,
     shape_of,
+    total,
 )
 from launch.checks.machine import inside_ray_job, is_local, local_gpus
-from launch.checks.memory_table import MemoryRow
+from launch.checks.memory_table import MemoryRow, format_amount
 from launch.checks.models import load_model_config, parameters_in
 from launch.checks.packaged import fetch, find_packaged, is_here
 from rlsys.adapters import read_adapter
@@ -43,10 +43,10 @@ from rlsys.system.device import DEVICES, Device, dtype_of, require_resolved, res
 
 if TYPE_CHECKING:
     from actors.judge import JudgeServiceConfig
+    from launch.checks.cpu_memory import Stages
 
 # Resident memory of each process before it holds a model, measured on the CPU build: docs/measurements.md.
 WORKER_MB = 2100  # rollout actor and its engine process
-LEARNER_MB = 900  # a rank
 DRIVER_MB = 1200  # driver, Ray's own processes, wandb
 # Of a token, in the driver (benchmarks/growth.py): in a group that is being written, its arrays, its text and a line;
 # and in an evaluation that is under way, the text, whose numbers are made at its end.
@@ -83,12 +83,12 @@ def adapter_of(recipe: RecipeConfig) -> int | None:
 def memory_of_parts(recipe: RecipeConfig, count: int) -> tuple[int, int]:
     """MiB of an engine and of a rank on a CPU, for a policy of `count` parameters.
 
-    fp32 on a CPU: an engine holds the weights and their packed copy. A rank holds the weights, and for each number that
-    it trains a gradient and two moments besides: of an adapter they are few.
+    fp32 on a CPU: an engine holds the weights and their packed copy. A rank: `launch.checks.cpu_memory`.
     """
-    adapter = adapter_of(recipe)
-    rank = 16 * count if adapter is None else 4 * count + 16 * adapter
-    return WORKER_MB + recipe.engine.kv_cache_mb + 8 * count // 2**20, LEARNER_MB + rank // 2**20
+    from launch.checks import cpu_memory  # which stands on this file
+
+    rank = total(cpu_memory.rank_parts(recipe, count))
+    return WORKER_MB + recipe.engine.kv_cache_mb + 8 * count // 2**20, int(rank) // 2**20
 
 
 def episodes_mb(recipe: RecipeConfig) -> int:
@@ -113,47 +113,65 @@ def driver_row(recipe: RecipeConfig, store_mb: int = 0) -> MemoryRow:
     return MemoryRow(name="driver", parts=_bytes([part for part in parts if part[1]]))
 
 
-def memory_plan(recipe: RecipeConfig, *, learner: bool, there: float | None = None) -> tuple[list[MemoryRow], int]:
+def memory_plan(
+    recipe: RecipeConfig, *, learner: bool, there: float | None = None, stages: Stages = ()
+) -> tuple[list[MemoryRow], int]:
     """A row for each kind of process and one of their sum, and its MiB, on one machine without a GPU.
 
-    there: bytes of the machine's RAM.
+    there: bytes of the machine's RAM. stages: as in `launch.checks.cpu_memory`.
     """
+    from launch.checks import cpu_memory  # which stands on this file
+
     num_parameters = parameters(recipe)
     count = num_parameters or 0
     engines, ranks = recipe.rollout.workers, recipe.learner.ranks if learner else 0
-    engine_mb, rank_mb = memory_of_parts(recipe, count)
-    driver = driver_row(recipe, require_resolved(resolve_cluster(recipe.cluster, DEVICES["cpu"]).object_store_mb))
-    rank_label = "weights, gradients, moments" if adapter_of(recipe) is None else "weights, and what the adapter trains"
-    parts = {
-        "engine": (engines, (("process", WORKER_MB), ("KV cache", recipe.engine.kv_cache_mb)), "weights", engine_mb),
-        "learner": (ranks, (("process", LEARNER_MB),), rank_label, rank_mb),
-    }
+    store_mb = require_resolved(resolve_cluster(recipe.cluster, DEVICES["cpu"]).object_store_mb)
+    engine = (("process", WORKER_MB), ("KV cache", recipe.engine.kv_cache_mb), ("weights", 8 * count // 2**20))
+    kinds = (("engine", engines, _bytes(engine)), ("learner", ranks, cpu_memory.rank_parts(recipe, count, stages)))
     rows, sums = [], []
-    for name, (times, sure, label, each_mb) in parts.items():
-        remaining = each_mb - sum(size for _, size in sure)
-        row = MemoryRow(name=name, parts=_bytes((*sure, (label, remaining)) if label else sure), note=f"x {times}")
+    for name, times, parts in kinds:
+        row = MemoryRow(name=name, parts=parts, note=f"x {times}" if times > 1 else "")
         if times:
-            rows.append(row if times > 1 else replace(row, note=""))
-            sums.append((f"{name}s" if times > 1 else name, times * each_mb))
+            rows.append(row)
+            sums.append((f"{name}s" if times > 1 else name, times * (int(row.needed) // 2**20)))
+    driver = driver_row(recipe, store_mb)
     rows.append(driver)
     sums.append((driver.name, int(driver.needed) // 2**20))
-    total = sum(size for _, size in sums)
+    total_mb = sum(size for _, size in sums)
     unknown = "" if num_parameters is not None else "without the model, whose size is not known"
-    return [*rows, MemoryRow(name="together", parts=_bytes(sums), of=there, note=unknown)], total
+    return [*rows, MemoryRow(name="together", parts=_bytes(sums), of=there, note=unknown)], total_mb
 
 
 def _bytes(megabytes: Sequence[tuple[str, int]]) -> Parts:
     return tuple((name, float(size * 2**20)) for name, size in megabytes)
 
 
-def check_memory(required_mb: int) -> None:
-    """required_mb: MiB, of what is to start on this machine."""
+def check_memory(required_mb: int, parts: Parts = (), tries: Iterable[tuple[str, int]] = ()) -> None:
+    """required_mb: MiB, of what is to start on this machine. parts: of them, in bytes. tries: keys that lower it, and
+    the MiB that are needed with each. Raises BadInput."""
     available = psutil.virtual_memory().available // 2**20
-    if required_mb > available:
-        raise BadInput(
-            f"too little memory: the run needs about {required_mb} MiB, {available} MiB are free; "
-            "lower rollout.workers or engine.kv_cache_mb, or close other programs"
-        )
+    if required_mb <= available:
+        return
+    largest = sorted(parts, key=lambda part: -part[1])
+    named = ", ".join(f"{format_amount(size, 'MiB')} {label}" for label, size in largest)
+    enough = [key for key, lower_mb in tries if lower_mb <= available]
+    raise BadInput(
+        f"too little memory: the run needs about {required_mb:,} MiB{f' ({named})' if named else ''}, "
+        f"{available:,} MiB are free; " + " or ".join([*enough, "close other programs"])
+    )
+
+
+def _check_memory_here(recipe: RecipeConfig, learner: bool, stages: Stages) -> None:
+    from launch.checks import cpu_memory  # which stands on this file
+
+    rows, required_mb = memory_plan(recipe, learner=learner, stages=stages)
+    tries = (
+        (key, memory_plan(lower, learner=learner, stages=lower_stages)[1])
+        for key, lower, lower_stages in cpu_memory.remedies(recipe, stages, learner=learner)
+    )
+    times = dict(engine=recipe.rollout.workers, learner=recipe.learner.ranks)
+    parts = [(f"{row.name}: {label}", size * times.get(row.name, 1)) for row in rows[:-1] for label, size in row.parts]
+    check_memory(required_mb, tuple(parts), tries)
 
 
 def model_bytes(recipe: RecipeConfig, device: Device) -> int:
@@ -339,7 +357,8 @@ def check_names(folder: Path) -> None:
         )
 
 
-def check(recipe: RecipeConfig, *, learner: bool) -> None:
+def check(recipe: RecipeConfig, *, learner: bool, stages: Stages = ()) -> None:
+    """stages: that train, as in `launch.checks.cpu_memory`. Raises BadInput."""
     check_device(recipe.cluster)
     check_model(recipe.model.path, learner=learner)
     read_template(recipe.model)
@@ -350,4 +369,4 @@ def check(recipe: RecipeConfig, *, learner: bool) -> None:
     if is_local(recipe.cluster):
         check_names(Path.cwd())
     if is_local(recipe.cluster) and recipe.cluster.device != "cuda" and not local_gpus():
-        check_memory(memory_plan(recipe, learner=learner)[1])
+        _check_memory_here(recipe, learner, stages)

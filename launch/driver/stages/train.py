@@ -41,7 +41,7 @@ def check(config: RunConfig, say: Callable[[str], None]) -> None:
     recipe = config.recipe
     make_world(recipe.env)
     check_trackers(recipe)
-    preflight.check(recipe, learner=True)
+    preflight.check(recipe, learner=True, stages=_training(config))
     check_offload(config)
     if any(needs_engines(config, stage) for stage in config.stages) and is_local(recipe.cluster):
         preflight.check_weights_room(recipe, expected_device(recipe.cluster))
@@ -175,8 +175,13 @@ def arithmetic(config: RunConfig) -> tuple[list[str], BadInput | None]:
         driver = preflight.driver_row(config.recipe)
         lines += [f"{'memory (GPU)':<25} {line}" for line in plan.lines]
         return [*lines, f"{'memory (driver)':<25} {driver.needed / 1e9:.1f} GB = {driver.made_of('GB')}"], problem
-    memory, _ = preflight.memory_plan(config.recipe, learner=True)
+    memory, _ = preflight.memory_plan(config.recipe, learner=True, stages=_training(config))
     return lines + [f"{'memory (CPU)':<25} {line}" for line in format_rows(memory, "MiB")], problem
+
+
+def _training(config: RunConfig) -> list[tuple[str, RecipeConfig]]:
+    """Kind and recipe of the stages that train."""
+    return [(stage.kind, stage.config) for stage in config.stages if stage_of(stage.kind).has_length]
 
 
 def _devices(config: RunConfig) -> str:

@@ -43,7 +43,7 @@ def plan_memory(config: RunConfig, nodes: Nodes, served: int = 0) -> Memory:
     full = resolve_run(config, device)
     disk = _disk_row(config, device)
     if nodes.card is None:
-        return _plan_cpus(full.recipe, nodes, disk)
+        return _plan_cpus(full, nodes, disk)
     plan = gpu_plan(
         full.recipe, training_of(full), device, preflight.parameters(full.recipe), nodes.ram, node_gpus=nodes.gpus
     )
@@ -56,10 +56,11 @@ def plan_memory(config: RunConfig, nodes: Nodes, served: int = 0) -> Memory:
     return Memory(unit="GB", rows=[*rows, *disk], problem=_too_few(split, nodes, served) or plan.problem)
 
 
-def _plan_cpus(recipe: RecipeConfig, nodes: Nodes, disk: Sequence[MemoryRow]) -> Memory:
+def _plan_cpus(config: RunConfig, nodes: Nodes, disk: Sequence[MemoryRow]) -> Memory:
     """A process is on one node: with several, each is compared with a node, and their sum with all of them."""
-    total_ram = None if nodes.ram is None else nodes.ram * nodes.count
-    *processes, together = preflight.memory_plan(recipe, learner=True, there=total_ram)[0]
+    recipe, total_ram = config.recipe, None if nodes.ram is None else nodes.ram * nodes.count
+    training = [(stage.kind, stage.config) for stage in config.stages if stage_of(stage.kind).has_length]
+    *processes, together = preflight.memory_plan(recipe, learner=True, there=total_ram, stages=training)[0]
     if nodes.count > 1:
         processes = [replace(row, of=nodes.ram) for row in processes]
     return Memory(unit="MiB", rows=[*processes, together, *disk], problem=_too_much(processes, nodes, recipe))

@@ -7,7 +7,9 @@ from pathlib import Path
 import psutil
 import pytest
 
-from launch.checks import preflight
+from envs.worlds.prompts import PromptsConfig
+from launch.checks import cpu_memory, preflight
+from learners.algorithms.grpo import GRPOConfig
 from learners.algorithms.sft import SFTConfig
 from rlsys.config.cluster import ClusterConfig
 from rlsys.config.evaluation import EvalSet
@@ -82,11 +84,41 @@ def test_a_rank_on_cpus_holds_an_adapters_moments_and_not_the_models(monkeypatch
     scratch = replace(adapted, model=replace(adapted.model, path=None))
     count = preflight.parameters(plan)
     assert count == pytest.approx(7_615_616_512, rel=1e-4)
-    whole, small = 900 + 16 * count // 2**20, 900 + (4 * count + 16 * 80_740_352) // 2**20
-    sizes = [preflight.memory_of_parts(config, count)[1] for config in (plan, adapted, later, scratch)]
-    assert sizes == [whole, small, whole, whole]
+    parts = [dict(cpu_memory.rank_parts(config, count)) for config in (plan, adapted, later)]
+    assert [part["weights"] for part in parts] == [4.0 * count] * 3
+    trained = 80_740_352
+    assert [part["optimizer"] for part in parts] == [12.0 * count, 12.0 * trained, 12.0 * count]
+    own = [dict(cpu_memory.rank_parts(scratch, 1000)), dict(cpu_memory.rank_parts(plan, 1000))]
+    assert own[0]["optimizer"] == own[1]["optimizer"] == 12_000
+    whole, small = (preflight.memory_of_parts(config, count)[1] for config in (plan, adapted))
     sums = [preflight.memory_plan(config, learner=True)[1] for config in (plan, adapted)]
     assert sums[0] - sums[1] == whole - small
+
+
+def test_a_rank_on_cpus_holds_a_row_and_the_reference_of_its_fullest_stage() -> None:
+    plan = recipe(Path("Qwen/Qwen2.5-7B"))
+    engine = replace(plan.engine, max_model_len=100)
+    loop = replace(plan.loop, groups_per_step=8, group_size=8)
+    rollout = replace(plan.rollout, max_turn_tokens=20)
+    env = PromptsConfig(data="tasks.jsonl")
+    rl = replace(plan, engine=engine, loop=loop, rollout=rollout, env=env, algorithm=GRPOConfig(kl_coef=0.1))
+    parts = dict(cpu_memory.rank_parts(rl, 10**9, [("rl", rl)]))
+    assert parts["reference"] == 4 * 10**9
+    # 4,096 tokens of 100 a sample, of which 20 are an answer's and an eighth of 80 a shared prompt's
+    row = "activations of a row of 1229 tokens"
+    lean = replace(rl, model=replace(rl.model, gradient_checkpointing=True))
+    assert dict(cpu_memory.rank_parts(lean, 10**9, [("rl", lean)]))[row] < parts[row]
+    stages = [("sft", plan), ("rl", replace(rl, algorithm=GRPOConfig()))]
+    assert "activations of a row of 4096 tokens" in dict(cpu_memory.rank_parts(plan, 10**9, stages))
+
+
+def test_too_little_memory_names_the_largest_part_and_the_keys_that_free_enough() -> None:
+    available = psutil.virtual_memory().available // 2**20
+    parts = (("small", 2.0**20), ("large", 2.0**40))
+    with pytest.raises(BadInput) as error:
+        preflight.check_memory(2 * available, parts, [("a.key=1", 1), ("b.key=2", 2 * available)])
+    line = str(error.value)
+    assert line.index("large") < line.index("small") and "a.key=1" in line and "b.key" not in line
 
 
 def test_the_driver_holds_one_group_and_the_texts_of_an_evaluation(monkeypatch: pytest.MonkeyPatch) -> None:
