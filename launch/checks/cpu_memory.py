@@ -17,7 +17,7 @@ from rlsys.config.recipe import RecipeConfig
 from rlsys.system.device import DEVICES, require_resolved, resolve
 
 # Measured (docs/measurements.md): a rank without a model; and the kernels that torch's oneDNN makes and keeps for each
-# length of a row that is new to it: 7 MiB an update at first, at most 1,024 of them, 900 MiB after 150 updates.
+# length of a row that is new to it: 8 MiB an update at first, and about 900 after the quickstart's 150 updates.
 LEARNER_MB, KERNELS_MB = 500, 900
 LEAST_CACHE_MB = 64  # of an engine, that is proposed
 
