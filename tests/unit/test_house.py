@@ -15,12 +15,12 @@ FUNCTION_LINES, FILE_LINES = 60, 400
 # its commit says what the lines are worth; one that removes lines lowers it.
 BUDGET = {
     "rlsys": 8_993,
-    "envs": 27_422,
+    "envs": 27_428,
     "actors": 6_060,
     "learners": 5_760,
-    "launch": 39_572,
+    "launch": 39_679,
     "benchmarks": 9_640,
-    "tests": 86_747,
+    "tests": 86_786,
 }
 
 
