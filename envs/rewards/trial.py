@@ -133,7 +133,7 @@ async def _problem(function: OwnFunction, tasks: Sequence[Task]) -> tuple[str, s
     if all(value is None for value in alone):
         return NO_VALUE
     transcripts = [transcript for transcript, _ in fitting]
-    doubt = CONSTANT if _equal(alone, alone[:1] * len(alone)) else None
+    doubt = CONSTANT if tasks[0].answers and _equal(alone, alone[:1] * len(alone)) else None  # not of a column alone
     if function.is_verl or len(transcripts) < 2:
         return doubt
     together = await _together(function, transcripts)

@@ -12,7 +12,7 @@ from dataclasses import replace
 from launch.checks.deadlines import longest_response
 from launch.checks.gpu_memory import Parts, RankPlan, rank_memory, shape_of, total
 from launch.checks.gpu_plan import model_config, rank_plan
-from launch.checks.preflight import adapter_of
+from launch.checks.model_size import adapter_of
 from rlsys.config.recipe import RecipeConfig
 from rlsys.system.device import DEVICES, require_resolved, resolve
 

@@ -26,10 +26,8 @@ from launch.checks.gpu_memory import (
 )
 from launch.checks.machine import first_card, local_gpus
 from launch.checks.memory_table import MemoryRow, format_rows, plural
+from launch.checks.model_size import TEACHER, store_bytes, teacher_parameters, weights_bytes
 from launch.checks.models import load_model_config, text_of
-from launch.checks.preflight import store_bytes, weights_bytes
-from launch.checks.teachers import KEY as TEACHER
-from launch.checks.teachers import count_parameters
 from learners.algorithms import make_algorithm
 from learners.algorithms.base import REFERENCE, VALUES
 from rlsys.config.cluster import ClusterConfig
@@ -182,7 +180,7 @@ def rank_plan(shape: ModelShape | None, recipe: RecipeConfig, dtype: str, *, mov
         offload=learner.offload,
         offload_reference=learner.offload_reference,
         adapter=adapter_parameters(shape, lora.targets, lora.rank) if shape is not None else 0,
-        teacher=count_parameters(learner.teacher) if learner.teacher is not None else None,
+        teacher=teacher_parameters(learner.teacher) if learner.teacher is not None else None,
         sequence_parallel=learner.sequence_parallel,
     )
 

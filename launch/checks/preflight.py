@@ -17,33 +17,29 @@ from envs.rewards import judge_of
 from envs.rewards.asks import NeedsJudging
 from envs.services.judge.judge import open_judge
 from envs.services.judge.templates import Prompts
-from launch.checks import hub, models
+from launch.checks import cpu_memory, hub, models
 from launch.checks.chat_template import read_template
+from launch.checks.cpu_memory import Stages
 from launch.checks.deadlines import attempt_s
 from launch.checks.gpu_memory import (
-    BYTES,
     GIGA,
-    VERSIONS_IN_MEMORY,
     Parts,
-    adapter_parameters,
-    has_tied_head,
-    shape_of,
     total,
 )
 from launch.checks.machine import inside_ray_job, is_local, local_gpus
 from launch.checks.memory_table import MemoryRow, format_amount
-from launch.checks.models import load_model_config, parameters_in
+from launch.checks.model_size import parameters, store_bytes, weights_bytes
+from launch.checks.models import parameters_in
 from launch.checks.packaged import fetch, find_packaged, is_here
 from rlsys.adapters import read_adapter
 from rlsys.config.cluster import ClusterConfig
 from rlsys.config.recipe import RecipeConfig
 from rlsys.errors import BadInput, require
 from rlsys.system import memory
-from rlsys.system.device import DEVICES, Device, dtype_of, require_resolved, resolve_cluster
+from rlsys.system.device import DEVICES, Device, require_resolved, resolve_cluster
 
 if TYPE_CHECKING:
     from actors.judge import JudgeServiceConfig
-    from launch.checks.cpu_memory import Stages
 
 # Resident memory of each process before it holds a model, measured on the CPU build: docs/measurements.md.
 WORKER_MB = 2100  # rollout actor and its engine process
@@ -53,40 +49,11 @@ DRIVER_MB = 1200  # driver, Ray's own processes, wandb
 WRITTEN_BYTES, EVALUATED_BYTES = 40, 5
 
 
-def parameters(recipe: RecipeConfig) -> int | None:
-    """How many the policy has: counted in its files, or by config.json of a hub name. None where nothing says it."""
-    scratch = recipe.model.scratch
-    if recipe.model.path is None:
-        heads = (scratch.num_heads * 2 + scratch.num_kv_heads * 2) * scratch.head_dim * scratch.hidden_size
-        norms = (2 * scratch.num_layers + 1) * scratch.hidden_size + 2 * scratch.num_layers * scratch.head_dim
-        layer = heads + 3 * scratch.hidden_size * scratch.intermediate_size
-        return scratch.num_layers * layer + norms + 2 * scratch.vocab_size * scratch.hidden_size
-    folder = Path(recipe.model.path)
-    counted = parameters_in(folder, f"model.path={recipe.model.path!r}") if folder.is_dir() else None
-    if counted is not None:
-        return counted
-    config = load_model_config(recipe.model.path)
-    shape = None if config is None else shape_of(config)
-    return None if shape is None else shape.parameters
-
-
-def adapter_of(recipe: RecipeConfig) -> int | None:
-    """Parameters of the adapter that is all that a run trains; None where a stage trains all weights, or may, and where
-    the model's sizes are not known. recipe: of the run, which no stage has changed."""
-    lora, path = recipe.model.lora, recipe.model.path
-    if not lora.rank or lora.begins is not None or path is None:  # one that is built from nothing is taught whole
-        return None
-    shape = shape_of(load_model_config(path) or {})
-    return None if shape is None else adapter_parameters(shape, lora.targets, lora.rank)
-
-
 def memory_of_parts(recipe: RecipeConfig, count: int) -> tuple[int, int]:
     """MiB of an engine and of a rank on a CPU, for a policy of `count` parameters.
 
     fp32 on a CPU: an engine holds the weights and their packed copy. A rank: `launch.checks.cpu_memory`.
     """
-    from launch.checks import cpu_memory  # which stands on this file
-
     rank = total(cpu_memory.rank_parts(recipe, count))
     return WORKER_MB + recipe.engine.kv_cache_mb + 8 * count // 2**20, int(rank) // 2**20
 
@@ -120,8 +87,6 @@ def memory_plan(
 
     there: bytes of the machine's RAM. stages: as in `launch.checks.cpu_memory`.
     """
-    from launch.checks import cpu_memory  # which stands on this file
-
     num_parameters = parameters(recipe)
     count = num_parameters or 0
     engines, ranks = recipe.rollout.workers, recipe.learner.ranks if learner else 0
@@ -162,8 +127,6 @@ def check_memory(required_mb: int, parts: Parts = (), tries: Iterable[tuple[str,
 
 
 def _check_memory_here(recipe: RecipeConfig, learner: bool, stages: Stages) -> None:
-    from launch.checks import cpu_memory  # which stands on this file
-
     rows, required_mb = memory_plan(recipe, learner=learner, stages=stages)
     tries = (
         (key, memory_plan(lower, learner=learner, stages=lower_stages)[1])
@@ -172,33 +135,6 @@ def _check_memory_here(recipe: RecipeConfig, learner: bool, stages: Stages) -> N
     times = dict(engine=recipe.rollout.workers, learner=recipe.learner.ranks)
     parts = [(f"{row.name}: {label}", size * times.get(row.name, 1)) for row in rows[:-1] for label, size in row.parts]
     check_memory(required_mb, tuple(parts), tries)
-
-
-def model_bytes(recipe: RecipeConfig, device: Device) -> int:
-    """Of the policy, as a process loads it; 0 where its size is not known."""
-    return (parameters(recipe) or 0) * BYTES[dtype_of(recipe.model.dtype, device)]
-
-
-def weights_bytes(recipe: RecipeConfig, device: Device) -> int | None:
-    """Of all versions that a node holds at once; None where the model's sizes are not known."""
-    count = parameters(recipe)
-    if count is None:
-        return None
-    adapter = adapter_of(recipe)
-    if adapter is not None:
-        return VERSIONS_IN_MEMORY * adapter * BYTES[dtype_of(recipe.model.dtype, device)]
-    if recipe.model.path is not None:
-        config = load_model_config(recipe.model.path) or {}
-        # a tied head is one tensor in the files, and two in a version
-        text = config.get("text_config") or config
-        count += text.get("vocab_size", 0) * text.get("hidden_size", 0) if has_tied_head(config) else 0
-    return VERSIONS_IN_MEMORY * count * BYTES[dtype_of(recipe.model.dtype, device)]
-
-
-def store_bytes(recipe: RecipeConfig, device: Device) -> int:
-    """What a run's batches take of Ray's object store, where that shares /dev/shm with versions of the weights."""
-    store_mb = require_resolved(resolve_cluster(recipe.cluster, device).object_store_mb)
-    return store_mb * 2**20 if recipe.cluster.weights_dir is None else 0
 
 
 def check_weights_room(recipe: RecipeConfig, device: Device) -> None:

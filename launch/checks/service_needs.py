@@ -22,9 +22,10 @@ from envs.tools.search import SearchConfig
 from launch.checks.gpu_memory import BYTES, GIGA, EnginePlan, ModelShape, engine_memory, shape_of, total
 from launch.checks.gpu_plan import VLLM_SHARE, card_gb, engine_remedies, reference_share
 from launch.checks.memory_table import plural
+from launch.checks.model_size import teacher_parameters
 from launch.checks.models import load_model_config
 from launch.checks.teachers import KEY as TEACHER
-from launch.checks.teachers import check_serving, count_parameters
+from launch.checks.teachers import check_serving
 from rlsys.config.recipe import RecipeConfig
 from rlsys.errors import BadInput
 from rlsys.system.device import Device, dtype_of
@@ -183,7 +184,7 @@ def of_reference(recipe: RecipeConfig, device: Device) -> ServiceNeed:
         check_serving(recipe, gpus)
     except BadInput as error:
         return replace(bare, problem=str(error))
-    count, dtype = count_parameters(path), dtype_of(recipe.model.dtype, device)
+    count, dtype = teacher_parameters(path), dtype_of(recipe.model.dtype, device)
     if count is None:
         return bare
     weights = float(count * BYTES[dtype]) / max(1, gpus) / GIGA

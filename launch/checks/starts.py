@@ -6,8 +6,7 @@ from collections.abc import Iterable
 
 from launch.checks.deadlines import load_deadline
 from launch.checks.gpu_memory import BYTES
-from launch.checks.preflight import model_bytes
-from launch.checks.teachers import count_parameters
+from launch.checks.model_size import model_bytes, teacher_parameters
 from rlsys.config.recipe import RecipeConfig
 from rlsys.deadlines import Derived
 from rlsys.system.device import Device
@@ -15,7 +14,7 @@ from rlsys.system.device import Device
 
 def size_of(model: str) -> int:
     """Bytes of a model besides the policy, in bfloat16; 0 where its size is not known."""
-    return (count_parameters(model) or 0) * BYTES["bfloat16"]
+    return (teacher_parameters(model) or 0) * BYTES["bfloat16"]
 
 
 def start_of_engine(recipe: RecipeConfig, device: Device) -> Derived:

@@ -6,18 +6,17 @@ A token's id has to mean the same text to both, or the teacher judges another te
 from __future__ import annotations
 
 from collections.abc import Iterable
-from pathlib import Path
 from typing import Any
 
 from actors.renderer import ChatRenderer
 from launch.checks import preflight
-from launch.checks.gpu_memory import shape_of
-from launch.checks.models import check_division, load_model_config, parameters_in, require_fixed_rope, text_of
+from launch.checks.model_size import TEACHER
+from launch.checks.models import check_division, load_model_config, require_fixed_rope, text_of
 from rlsys.config.recipe import RecipeConfig
 from rlsys.errors import BadInput
 from rlsys.positions import positions_of
 
-KEY = "learner.reference"
+KEY = TEACHER
 SPECIAL = ("bos_token_id", "eos_token_id", "pad_token_id", "unk_token_id")
 
 
@@ -60,16 +59,6 @@ def served_to(trained: Iterable[RecipeConfig]) -> RecipeConfig | None:
                 f"stages of one run have {listing}", key=f"learner.{name}", expected="the same where it is served"
             )
     return asking[0] if asking else None
-
-
-def count_parameters(path: str) -> int | None:
-    """Of a teacher: in its files, or by config.json of a hub name. None where nothing says it."""
-    counted = parameters_in(Path(path), f"{KEY}={path!r}") if Path(path).is_dir() else None
-    if counted is not None:
-        return counted
-    config = load_model_config(path, KEY)
-    shape = None if config is None else shape_of(config)
-    return None if shape is None else shape.parameters
 
 
 def check_teachers(recipes: Iterable[RecipeConfig], tokenizer: Any, policy: str) -> None:

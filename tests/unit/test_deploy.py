@@ -20,7 +20,7 @@ import jsonschema
 import pytest
 import yaml
 
-from launch.checks import preflight
+from launch.checks import model_size, preflight
 from launch.checks.machine import END_S, STOP_WAIT
 from launch.config.compose import compose
 from launch.tools.plan.memory import plan_memory
@@ -176,7 +176,7 @@ def test_sizes_are_those_that_the_plan_of_the_recipe_prints(name: str, config: R
     plan = plan_memory(config, parse_nodes("2x8xA100-80G"))
     assert plan.problem is None
     rows = {row.name: row for row in plan.rows}
-    store = preflight.store_bytes(config.recipe, DEVICES["cuda"])
+    store = model_size.store_bytes(config.recipe, DEVICES["cuda"])
     assert rows["/dev/shm"].needed == pytest.approx(
         4 * 7.62e9 + 8 * 2**30, rel=1e-3
     )  # 2 versions in 2 bytes, the store

@@ -25,7 +25,7 @@ import pytest
 from actors import judge, renderer
 from actors.weights import check
 from launch.checks import deadlines as derived
-from launch.checks import gpu_memory, gpu_plan, preflight
+from launch.checks import gpu_memory, gpu_plan, model_size
 from launch.checks.starts import start_of_engine, start_of_rank
 from launch.config.compose import compose
 from launch.driver.checkpoints.stop_time import stop_deadline_s
@@ -65,7 +65,7 @@ class Case:
     @property
     def size(self) -> int:
         """Bytes of its model."""
-        return preflight.model_bytes(self.rl, self.device)
+        return model_size.model_bytes(self.rl, self.device)
 
     @property
     def vocab(self) -> int:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from rich.filesize import decimal as size
 
-from launch.checks import preflight
+from launch.checks import model_size
 from launch.checks.adapter_size import trained_parameters
 from launch.checks.gpu_memory import BYTES, parameter_bytes
 from launch.driver.checkpoints.best import best_of
@@ -47,7 +47,7 @@ def training_stages(config: RunConfig) -> list[StageConfig]:
 
 def room_for(config: RunConfig, device: Device) -> Room | None:
     """None where it takes a download to know how many parameters there are, or nothing is trained."""
-    count = preflight.parameters(config.recipe)
+    count = model_size.parameters(config.recipe)
     training = training_stages(config)
     if count is None or not training:
         return None

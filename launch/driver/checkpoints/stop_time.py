@@ -13,7 +13,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from launch.checks import preflight
+from launch.checks import model_size
 from launch.driver.checkpoints.disk_space import room_for, training_stages
 from learners.algorithms import make_algorithm
 from rlsys.config.recipe import RecipeConfig, RunConfig
@@ -71,7 +71,7 @@ def stop_time(
 
 def longest_stop_time(config: RunConfig, device: Device) -> StopTime | None:
     """Of the stage whose stop takes longest. None where the size of the model is not known, or nothing is trained."""
-    room, count = room_for(config, device), preflight.parameters(config.recipe)
+    room, count = room_for(config, device), model_size.parameters(config.recipe)
     if room is None or count is None:
         return None
     stops = []

@@ -15,7 +15,7 @@ from typing import Any
 from actors.placement import ResourceRequest, place
 from actors.renderer import ChatRenderer
 from actors.services import Services
-from launch.checks import preflight
+from launch.checks import model_size
 from launch.checks.chat_template import copy_with_template
 from launch.checks.gpu_plan import host_bytes
 from launch.checks.models import whole_path
@@ -202,7 +202,7 @@ async def start_parts(run: Run, *, engines: bool) -> None:
     report = await nodes.check_nodes(
         placement, recipe, run.playing, run.services, run.device, model=model, shared=shared, ranks=ranks,
         teachers=[(TEACHER, whole_path(path)) for path in loaded_teachers(run.config)],
-        host_bytes=host_bytes(recipe, trained, run.device, preflight.parameters(recipe)), doing=run.progress.doing,
+        host_bytes=host_bytes(recipe, trained, run.device, model_size.parameters(recipe)), doing=run.progress.doing,
     )  # fmt: skip
     for line in report.held:
         run.progress.say(line)

@@ -21,7 +21,7 @@ from typing import Any
 
 import yaml
 
-from launch.checks import preflight
+from launch.checks import model_size
 from launch.checks.hardware import describe_machine
 from launch.checks.shareable import redact_arguments, without_home
 from launch.checks.software import describe_software
@@ -92,7 +92,7 @@ def begin_record(
         "recipe": recipe.name,
         "name": recipe.name,
         "seed": recipe.seed,
-        "parameters": preflight.parameters(recipe),
+        "parameters": model_size.parameters(recipe),
     }
     now = time.time()
     attempt = {

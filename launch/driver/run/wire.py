@@ -21,7 +21,7 @@ from actors.worker import WorkerSpec
 from envs import make_world
 from envs.rewards import judge_of
 from envs.services.secrets import secret_variables
-from launch.checks import preflight
+from launch.checks import model_size, preflight
 from launch.checks.deadlines import load_deadline, shortest_episode_s
 from launch.checks.gpu_plan import reference_share, shared_cache_mb
 from launch.checks.models import whole_path
@@ -188,7 +188,7 @@ def pool(
     start_s = start_of_engine(recipe, device).value
     base, lora, adapter = split_adapter(model_path, recipe)
     shares = recipe.cluster.share_gpu and weights is not None  # with a rank
-    cache_mb = shared_cache_mb(recipe, device, preflight.parameters(recipe)) if shares else None
+    cache_mb = shared_cache_mb(recipe, device, model_size.parameters(recipe)) if shares else None
     specs = [
         WorkerSpec(
             name=f"rollout:{index}",

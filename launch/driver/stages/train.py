@@ -10,18 +10,19 @@ import psutil
 
 from actors.renderer import ChatRenderer
 from envs import make_world
-from launch.checks import hub, models, preflight, prompts
+from launch.checks import hub, model_size, models, preflight, prompts
 from launch.checks.adapter_size import describe_adapter
 from launch.checks.chat_template import read_template
 from launch.checks.gpu_plan import GpuPlan, gpu_plan
 from launch.checks.known_models import KNOWN
 from launch.checks.machine import expected_device, is_local, runs_elsewhere
 from launch.checks.memory_table import format_rows
+from launch.checks.model_size import teacher_parameters
 from launch.checks.own_functions import try_functions_of
 from launch.checks.packaged import PACKAGED
 from launch.checks.service_needs import ServiceNeed, check_needs, of_reference, service_needs
 from launch.checks.teachers import KEY as TEACHER_KEY
-from launch.checks.teachers import check_teachers, count_parameters, served_to, teachers_of
+from launch.checks.teachers import check_teachers, served_to, teachers_of
 from launch.driver.checkpoints.checkpoint import DriverState
 from launch.driver.evaluation.report import describe_plan
 from launch.driver.evaluation.sets import plays_of, recipes_of
@@ -130,7 +131,7 @@ def _gpu_plan(config: RunConfig) -> GpuPlan | None:
     training = [(stage.name, stage.config) for stage in full.stages if stage_of(stage.kind).has_length]
     cluster = full.recipe.cluster
     ram = psutil.virtual_memory().total if is_local(cluster) and not runs_elsewhere(cluster, device) else None
-    return gpu_plan(full.recipe, training, device, preflight.parameters(full.recipe), ram)
+    return gpu_plan(full.recipe, training, device, model_size.parameters(full.recipe), ram)
 
 
 def arithmetic(config: RunConfig) -> tuple[list[str], BadInput | None]:
@@ -139,7 +140,7 @@ def arithmetic(config: RunConfig) -> tuple[list[str], BadInput | None]:
     read_template(config.recipe.model)
     models.check_partition(config.recipe, config.recipe.model.path, learner=True)
     models.check_window(config.recipe, config.recipe.model.path, learner=True)
-    count = preflight.parameters(config.recipe)
+    count = model_size.parameters(config.recipe)
     folder = Path(config.recipe.model.path or "")
     exact = config.recipe.model.path is None or folder.is_dir()
     size = "" if count is None else f"{count:,}" if exact else f"{count / 1e9:.2f} G, by config.json"
@@ -163,7 +164,7 @@ def arithmetic(config: RunConfig) -> tuple[list[str], BadInput | None]:
         lines += [f"{stage.name + ' (' + stage.kind + ')':<25} {fact}" for fact in facts]
     for teacher in teachers_of(stage.config for stage in config.stages):
         preflight.check_model(teacher, learner=True, ask=False, key=TEACHER_KEY)
-        counted = count_parameters(teacher)
+        counted = teacher_parameters(teacher)
         lines.append(f"{'teacher':<25} {teacher}" + ("" if counted is None else f", {counted:,} parameters"))
     lines += [f"{'prompts':<25} {line}" for line in (_prompts(config) if problem is None else [])]
     lines.append(f"{'device':<25} {describe_filled_keys(config.recipe, expected_device(config.recipe.cluster))}")

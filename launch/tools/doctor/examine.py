@@ -11,7 +11,7 @@ from typing import Any
 
 from envs import make_world
 from envs.tools.sandbox import SandboxConfig
-from launch.checks import preflight
+from launch.checks import model_size, preflight
 from launch.checks.gpu_memory import VERSIONS_IN_MEMORY
 from launch.checks.machine import expected_device
 from launch.data.makers import with_maker
@@ -162,9 +162,9 @@ def needs_of(plan: Plan, device: Device) -> dict[str, NodeRequirements]:
         needs["model"] = NodeRequirements(models=(("model.path", path),))
     if serving := tuple(spec for recipe in plan.playing for spec in wire.list_services(recipe)):
         needs["services"] = NodeRequirements(serving=serving)
-    if (size := preflight.weights_bytes(recipe, device)) is not None:
+    if (size := model_size.weights_bytes(recipe, device)) is not None:
         needs["weights"] = NodeRequirements(
-            weights=(recipe.cluster.weights_dir, size, preflight.store_bytes(recipe, device))
+            weights=(recipe.cluster.weights_dir, size, model_size.store_bytes(recipe, device))
         )
     return needs
 
@@ -172,7 +172,7 @@ def needs_of(plan: Plan, device: Device) -> dict[str, NodeRequirements]:
 def requirements_of(plan: Plan, device: Device) -> Wanted:
     if plan.config is None:
         return Wanted(run_dir=plan.run_dir)
-    size = preflight.weights_bytes(plan.config.recipe, device)
+    size = model_size.weights_bytes(plan.config.recipe, device)
     return Wanted(
         config=plan.name,
         run_dir=plan.run_dir,

@@ -13,7 +13,7 @@ import torch
 from actors.chat import PROBE_OFFER
 from actors.renderer import ChatRenderer
 from actors.template_args import names_read
-from launch.checks import hub, models, preflight, prompts
+from launch.checks import hub, model_size, models, preflight, prompts
 from launch.checks.gpu_memory import GIGA, total
 from launch.checks.gpu_plan import GpuPlan, gpu_plan
 from launch.checks.machine import local_gpus
@@ -40,7 +40,7 @@ def examine_model(path: str, *, weights: bool) -> Iterator[Line]:
     trained, or not on this machine."""
     preflight.check_model(path, learner=True)
     recipe = compose(RECIPE, [f"model.path={json.dumps(path)}", "stages.sft=null"]).stages[-1].config
-    count = preflight.parameters(recipe)
+    count = model_size.parameters(recipe)
     yield from _examine_config(path, recipe, count)
     yield from _examine_folder(path, count, weights=weights)
     if count is not None and (problem := _too_large(recipe, count)) is not None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from launch.checks import preflight
+from launch.checks import model_size
 from launch.checks.deadlines import at_once, attempt_s, short_timeout
 from launch.checks.machine import expected_device
 from launch.checks.starts import start_of_engine, start_of_rank
@@ -97,7 +97,7 @@ def deadline_warnings(config: RunConfig, timed: Timed | None) -> list[str]:
     warnings = [warning for stage in playing for warning in _too_short(stage)]
     rl = [stage.config for stage in config.stages if stage.kind == "rl"]
     if timed is not None and rl:
-        size = preflight.model_bytes(config.recipe, expected_device(config.recipe.cluster))
+        size = model_size.model_bytes(config.recipe, expected_device(config.recipe.cluster))
         warnings += [text for expected in list_expected(rl[-1], timed, size) if (text := expected.warning) is not None]
     return list(dict.fromkeys(warnings))
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from rich.filesize import decimal as size
 
-from launch.checks import preflight
+from launch.checks import model_size, preflight
 from launch.checks.gpu_plan import gpu_plan
 from launch.checks.memory_table import MemoryRow
 from launch.driver.checkpoints.disk_space import room_for
@@ -45,7 +45,7 @@ def plan_memory(config: RunConfig, nodes: Nodes, served: int = 0) -> Memory:
     if nodes.card is None:
         return _plan_cpus(full, nodes, disk)
     plan = gpu_plan(
-        full.recipe, training_of(full), device, preflight.parameters(full.recipe), nodes.ram, node_gpus=nodes.gpus
+        full.recipe, training_of(full), device, model_size.parameters(full.recipe), nodes.ram, node_gpus=nodes.gpus
     )
     if not plan.rows:
         raise BadInput(plan.model, expected="a size with --shape, such as --shape 7b, or a network")

@@ -13,7 +13,7 @@ from launch.checks.gpu_memory import ModelShape, shape_of
 from launch.checks.gpu_plan import model_config, most_zero
 from launch.checks.machine import expected_device
 from launch.checks.memory_table import MemoryRow
-from launch.checks.preflight import parameters
+from launch.checks.model_size import parameters
 from launch.checks.service_needs import ServiceNeed
 from launch.config.compose import compose
 from launch.driver.stages.base import needs_engines

@@ -8,8 +8,8 @@ from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM, AutoTokenizer, GenerationConfig
 from transformers.utils import logging
 
+from launch.checks.model_size import parameters
 from launch.checks.models import parameters_in
-from launch.checks.preflight import parameters
 from learners import scratch
 from learners.scratch import build
 from rlsys.config.model import ModelConfig, ScratchModel

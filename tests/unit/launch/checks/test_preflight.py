@@ -8,7 +8,7 @@ import psutil
 import pytest
 
 from envs.worlds.prompts import PromptsConfig
-from launch.checks import cpu_memory, preflight
+from launch.checks import cpu_memory, model_size, preflight
 from learners.algorithms.grpo import GRPOConfig
 from learners.algorithms.sft import SFTConfig
 from rlsys.config.cluster import ClusterConfig
@@ -28,11 +28,11 @@ def recipe(path: Path) -> RecipeConfig:
 def test_two_versions_are_counted_with_a_tied_head_in_each(
     tied: bool, numbers: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(preflight, "parameters", lambda _: 1000)
+    monkeypatch.setattr(model_size, "parameters", lambda _: 1000)
     config = {"tie_word_embeddings": tied, "vocab_size": 10, "hidden_size": 5, "architectures": ["Qwen3ForCausalLM"]}
     (tmp_path / "config.json").write_text(json.dumps(config | {"model_type": "qwen3"}))
-    assert preflight.weights_bytes(recipe(tmp_path), DEVICES["cpu"]) == 2 * 4 * numbers
-    assert preflight.weights_bytes(recipe(tmp_path), DEVICES["cuda"]) == 2 * 2 * numbers
+    assert model_size.weights_bytes(recipe(tmp_path), DEVICES["cpu"]) == 2 * 4 * numbers
+    assert model_size.weights_bytes(recipe(tmp_path), DEVICES["cuda"]) == 2 * 2 * numbers
 
 
 def test_a_hub_name_is_counted_and_rays_store_beside_it(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -45,8 +45,8 @@ def test_a_hub_name_is_counted_and_rays_store_beside_it(monkeypatch: pytest.Monk
 
     monkeypatch.setattr(preflight.memory, "describe_no_room", room)
     plan, gpu = recipe(Path("Qwen/Qwen2.5-7B")), DEVICES["cuda"]
-    assert preflight.parameters(plan) == pytest.approx(7_615_616_512, rel=1e-4)
-    versions = preflight.weights_bytes(plan, gpu)
+    assert model_size.parameters(plan) == pytest.approx(7_615_616_512, rel=1e-4)
+    versions = model_size.weights_bytes(plan, gpu)
     assert versions == pytest.approx(2 * 2 * 7_615_616_512, rel=1e-4)
     preflight.check_weights_room(plan, gpu)
     assert sizes[-1] == versions + 8192 * 2**20
@@ -82,7 +82,7 @@ def test_a_rank_on_cpus_holds_an_adapters_moments_and_not_the_models(monkeypatch
     adapted = replace(plan, model=replace(plan.model, lora=LoraConfig(rank=32)))
     later = replace(plan, model=replace(plan.model, lora=LoraConfig(rank=32, begins="rl")))
     scratch = replace(adapted, model=replace(adapted.model, path=None))
-    count = preflight.parameters(plan)
+    count = model_size.parameters(plan)
     assert count == pytest.approx(7_615_616_512, rel=1e-4)
     parts = [dict(cpu_memory.rank_parts(config, count)) for config in (plan, adapted, later)]
     assert [part["weights"] for part in parts] == [4.0 * count] * 3

@@ -123,7 +123,7 @@ def test_one_server_has_one_size() -> None:
 
 def test_a_served_reference_takes_its_weights_on_its_own_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
     """32 billion parameters in bfloat16 are 64 GB, and 0.9 of a card of 40 GB has no room for them."""
-    monkeypatch.setattr("launch.checks.service_needs.count_parameters", lambda path: 32_000_000_000)
+    monkeypatch.setattr("launch.checks.service_needs.teacher_parameters", lambda path: 32_000_000_000)
     keys = ["algorithm.name=opd", "learner.reference=/teacher", "learner.serve_reference=true"]
     one, two = (
         of_reference(compose("quickstart", [*keys, "cluster.gpu_memory_gb=40", *more]).recipe, DEVICES["cuda"])

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import pytest
 
 from launch.checks import machine
-from launch.checks.preflight import parameters
+from launch.checks.model_size import parameters
 from launch.cli import run
 from launch.config.compose import compose
 from launch.driver.checkpoints.disk_space import Room, check_disk, room_for, when_full

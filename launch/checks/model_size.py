@@ -1,0 +1,74 @@
+"""How large a policy, its adapter and its weights on disk and in shared memory are, by what its recipe says."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from launch.checks.gpu_memory import BYTES, VERSIONS_IN_MEMORY, adapter_parameters, has_tied_head, shape_of
+from launch.checks.models import load_model_config, parameters_in
+from rlsys.config.recipe import RecipeConfig
+from rlsys.system.device import Device, dtype_of, require_resolved, resolve_cluster
+
+TEACHER = "learner.reference"  # the key that names a teacher
+
+
+def parameters(recipe: RecipeConfig) -> int | None:
+    """How many the policy has: counted in its files, or by config.json of a hub name. None where nothing says it."""
+    scratch = recipe.model.scratch
+    if recipe.model.path is None:
+        heads = (scratch.num_heads * 2 + scratch.num_kv_heads * 2) * scratch.head_dim * scratch.hidden_size
+        norms = (2 * scratch.num_layers + 1) * scratch.hidden_size + 2 * scratch.num_layers * scratch.head_dim
+        layer = heads + 3 * scratch.hidden_size * scratch.intermediate_size
+        return scratch.num_layers * layer + norms + 2 * scratch.vocab_size * scratch.hidden_size
+    return _count(recipe.model.path, "model.path")
+
+
+def teacher_parameters(path: str) -> int | None:
+    """Of a teacher, as of the policy."""
+    return _count(path, TEACHER)
+
+
+def _count(path: str, key: str) -> int | None:
+    counted = parameters_in(Path(path), f"{key}={path!r}") if Path(path).is_dir() else None
+    if counted is not None:
+        return counted
+    config = load_model_config(path, key)
+    shape = None if config is None else shape_of(config)
+    return None if shape is None else shape.parameters
+
+
+def adapter_of(recipe: RecipeConfig) -> int | None:
+    """Parameters of the adapter that is all that a run trains; None where a stage trains all weights, or may, and where
+    the model's sizes are not known. recipe: of the run, which no stage has changed."""
+    lora, path = recipe.model.lora, recipe.model.path
+    if not lora.rank or lora.begins is not None or path is None:  # one that is built from nothing is taught whole
+        return None
+    shape = shape_of(load_model_config(path) or {})
+    return None if shape is None else adapter_parameters(shape, lora.targets, lora.rank)
+
+
+def model_bytes(recipe: RecipeConfig, device: Device) -> int:
+    """Of the policy, as a process loads it; 0 where its size is not known."""
+    return (parameters(recipe) or 0) * BYTES[dtype_of(recipe.model.dtype, device)]
+
+
+def weights_bytes(recipe: RecipeConfig, device: Device) -> int | None:
+    """Of all versions that a node holds at once; None where the model's sizes are not known."""
+    count = parameters(recipe)
+    if count is None:
+        return None
+    adapter = adapter_of(recipe)
+    if adapter is not None:
+        return VERSIONS_IN_MEMORY * adapter * BYTES[dtype_of(recipe.model.dtype, device)]
+    if recipe.model.path is not None:
+        config = load_model_config(recipe.model.path) or {}
+        # a tied head is one tensor in the files, and two in a version
+        text = config.get("text_config") or config
+        count += text.get("vocab_size", 0) * text.get("hidden_size", 0) if has_tied_head(config) else 0
+    return VERSIONS_IN_MEMORY * count * BYTES[dtype_of(recipe.model.dtype, device)]
+
+
+def store_bytes(recipe: RecipeConfig, device: Device) -> int:
+    """What a run's batches take of Ray's object store, where that shares /dev/shm with versions of the weights."""
+    store_mb = require_resolved(resolve_cluster(recipe.cluster, device).object_store_mb)
+    return store_mb * 2**20 if recipe.cluster.weights_dir is None else 0
