@@ -2,7 +2,7 @@
 
 import pytest
 
-from launch.checks import preflight
+from launch.checks import model_size
 from launch.config.compose import compose
 from launch.driver.checkpoints.stop_time import (
     LEAST_S,
@@ -51,7 +51,7 @@ def test_a_small_model_has_half_a_minute() -> None:
 
 
 def test_the_key_is_followed_and_too_short_a_one_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(preflight, "parameters", lambda recipe: 7_620_000_000)
+    monkeypatch.setattr(model_size, "parameters", lambda recipe: 7_620_000_000)
 
     def advised(*overrides: str) -> tuple[float, str]:
         config, device = compose("quickstart", ["learner.ranks=5", *overrides]), DEVICES["cuda"]
@@ -69,7 +69,7 @@ def test_an_update_that_is_past_its_first_optimizer_step_is_finished_within_the_
 ) -> None:
     """32 groups of 8 answers of 16,384 tokens: 4.2 million, of which three quarters are left after the first of four
     steps. 8 x 7.62e9 x 3,145,728 / 1e14 / 5 ranks are 383.5 s; and 75 % of an update of 400 s are 300."""
-    monkeypatch.setattr(preflight, "parameters", lambda recipe: 7_620_000_000)
+    monkeypatch.setattr(model_size, "parameters", lambda recipe: 7_620_000_000)
     sizes = ["loop.groups_per_step=32", "loop.group_size=8", "engine.max_model_len=16384", "learner.ranks=5"]
 
     def rest(*overrides: str) -> float:
@@ -91,7 +91,7 @@ def test_an_update_that_is_past_its_first_optimizer_step_is_finished_within_the_
 def test_of_a_model_whose_size_is_not_known_the_deadline_is_that_of_a_large_one(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(preflight, "parameters", lambda recipe: None)
+    monkeypatch.setattr(model_size, "parameters", lambda recipe: None)
     config = compose("quickstart", [])
     assert stop_deadline_s(config, DEVICES["cpu"]) == UNKNOWN_S
     assert describe_stop(config, DEVICES["cpu"]) == "a stop has 300 s" and advise_stop(config, DEVICES["cpu"]) is None
