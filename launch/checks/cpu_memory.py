@@ -19,6 +19,7 @@ from rlsys.system.device import DEVICES, require_resolved, resolve
 # Measured (docs/measurements.md): a rank without a model; and the kernels that torch's oneDNN makes and keeps for each
 # length of a row that is new to it: 8 MiB an update at first, and about 900 after the quickstart's 150 updates.
 LEARNER_MB, KERNELS_MB = 500, 900
+FILLED = 0.5  # of a row: few batches fill theirs, and a start is not refused for what seldom is
 LEAST_CACHE_MB = 64  # of an engine, that is proposed
 
 Stages = Sequence[tuple[str, RecipeConfig]]  # kind and recipe of the stages that train; () where they are not known
@@ -40,7 +41,8 @@ def _plan(recipe: RecipeConfig, kind: str, stage: RecipeConfig) -> RankPlan:
     adapter, stage = adapter_of(recipe), resolve(stage, DEVICES["cpu"])
     whole = replace(stage, model=replace(stage.model, lora=replace(stage.model.lora, rank=0)))
     plan = rank_plan(None, whole if adapter is None else stage, "float32", moved=False)
-    return replace(plan, adapter=adapter or 0, row_tokens=_row_tokens(kind, stage), buckets=1)
+    filled = max(stage.engine.max_model_len, math.ceil(FILLED * _row_tokens(kind, stage)))
+    return replace(plan, adapter=adapter or 0, row_tokens=filled, buckets=1)
 
 
 def _row_tokens(kind: str, stage: RecipeConfig) -> int:

@@ -18,7 +18,7 @@ BUDGET = {
     "envs": 27_428,
     "actors": 6_060,
     "learners": 5_760,
-    "launch": 39_677,
+    "launch": 39_679,
     "benchmarks": 9_640,
     "tests": 86_787,
 }

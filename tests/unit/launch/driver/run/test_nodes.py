@@ -64,7 +64,7 @@ def test_parts_stand_in_the_order_in_which_they_are_placed() -> None:
     rank, engine, other, service = needs_by_part(RECIPE, [RECIPE], [server], DEVICES["cpu"], MODEL, ranks=1)
     assert engine == other and engine.playing == (RECIPE,) and rank.playing == () and service.models == ()
     # 721,984 parameters in float32: 8 bytes in an engine (weights and a packed copy); a rank's row is most of it
-    assert engine.memory_mb == 2100 + RECIPE.engine.kv_cache_mb + 5 and rank.memory_mb == 500 + 900 + 181
+    assert engine.memory_mb == 2100 + RECIPE.engine.kv_cache_mb + 5 and rank.memory_mb == 500 + 900 + 103
     together = rank + engine + other + service
     assert together == NodeRequirements(
         models=(MODEL,),
