@@ -140,7 +140,7 @@ $(READY): $(LOCK) pyproject.toml
 	$(PIP) -qq "$$(grep '^setuptools==' $(LOCK))"
 	$(PIP) -qq --no-build-isolation -r $(LOCK)
 
-	kill $$ticking
+	kill $$ticking 2> /dev/null || true
 
 	say "4/4 this project, editable"
 	$(PIP) -qq --no-build-isolation -e .
