@@ -18,9 +18,9 @@ BUDGET = {
     "envs": 27_428,
     "actors": 6_060,
     "learners": 5_760,
-    "launch": 39_679,
+    "launch": 39_684,
     "benchmarks": 9_640,
-    "tests": 86_787,
+    "tests": 86_801,
 }
 
 

@@ -20,6 +20,7 @@ from rlsys.errors import BadInput, RunFailed
 T = TypeVar("T")
 
 CALL_S = 15.0  # for an answer to begin
+CONFIRM_S = 60.0  # for that to a submission: a busy head node starts a process first
 UPLOAD_S = 120.0  # between two pieces of a folder that is sent
 TALKATIVE = (  # modules of Ray that set a level of their own
     "ray.dashboard.modules.dashboard_sdk",
@@ -90,7 +91,7 @@ class Server:
             """Its requests end."""
 
             def _do_request(self, method: str, endpoint: str, **options: Any) -> Any:
-                seconds = UPLOAD_S if method == "PUT" else CALL_S
+                seconds = {"PUT": UPLOAD_S, "POST": CONFIRM_S}.get(method, CALL_S)
                 return super()._do_request(method, endpoint, **{"timeout": seconds, **options})
 
         self.address = address
@@ -117,14 +118,18 @@ class Server:
         return next((address for address, count in addresses.items() if count > 1), None)
 
     def submit(self, job: Job) -> None:
-        _call_ray(
-            lambda: self._client.submit_job(
-                entrypoint=shlex.join(job.command),
-                submission_id=job.id,
-                runtime_env=job.environment,
-                metadata=job.metadata,
+        try:
+            _call_ray(
+                lambda: self._client.submit_job(
+                    entrypoint=shlex.join(job.command),
+                    submission_id=job.id,
+                    runtime_env=job.environment,
+                    metadata=job.metadata,
+                )
             )
-        )
+        except Unreachable as error:  # the cluster may have it all the same
+            again = f"`rlsys submit --address {self.address}` with --attach {job.id} or --stop {job.id}"
+            raise Unreachable(f"job {job.id} is not confirmed ({error}), and may run: {again}") from error
 
     def state(self, job: str) -> JobState:
         info = _call_ray(lambda: self._client.get_job_info(job))

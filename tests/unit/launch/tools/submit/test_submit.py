@@ -11,8 +11,10 @@ import socketserver
 import threading
 from collections.abc import AsyncIterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
+import requests
 
 from launch.cli import run as rlsys
 from launch.config.layers import CONFIGS, list_files
@@ -63,6 +65,18 @@ def test_the_printed_command_means_the_job() -> None:
     options = dict(zip(words[3:entry:2], words[4:entry:2], strict=True))
     assert options["--submission-id"] == "rlsys-r1-seed1-7f3a" and options["--working-dir"] == "."
     assert json.loads(options["--runtime-env-json"])["env_vars"] == {"RAY_JOB_STOP_WAIT_TIME_S": "50"}
+
+
+def test_a_submission_that_is_not_confirmed_names_the_job() -> None:
+    """The head node may have begun it: to submit it again would be refused by its run directory, minutes later."""
+
+    def late(**_: object) -> None:
+        raise requests.Timeout("timed out")
+
+    server = object.__new__(Server)
+    server.address, server._client = "http://10.0.0.1:8265", SimpleNamespace(submit_job=late)
+    with pytest.raises(Unreachable, match="timed out.*--attach rlsys-r1-seed1-7f3a"):
+        server.submit(job())
 
 
 def test_no_variable_of_this_process_is_sent() -> None:
