@@ -11,9 +11,9 @@ import socketserver
 import threading
 from collections.abc import AsyncIterator
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
+import ray
 import requests
 
 from launch.cli import run as rlsys
@@ -67,14 +67,19 @@ def test_the_printed_command_means_the_job() -> None:
     assert json.loads(options["--runtime-env-json"])["env_vars"] == {"RAY_JOB_STOP_WAIT_TIME_S": "50"}
 
 
-def test_a_submission_that_is_not_confirmed_names_the_job() -> None:
+def test_a_submission_that_is_not_confirmed_names_the_job(monkeypatch: pytest.MonkeyPatch) -> None:
     """The head node may have begun it: to submit it again would be refused by its run directory, minutes later."""
 
-    def late(**_: object) -> None:
-        raise requests.Timeout("timed out")
+    class Late:
+        _server_ray_version = ray.__version__
 
-    server = object.__new__(Server)
-    server.address, server._client = "http://10.0.0.1:8265", SimpleNamespace(submit_job=late)
+        def __init__(self, address: str) -> None: ...
+
+        def submit_job(self, **_: object) -> None:
+            raise requests.Timeout("timed out")
+
+    monkeypatch.setattr("ray.job_submission.JobSubmissionClient", Late)
+    server = Server("http://10.0.0.1:8265")
     with pytest.raises(Unreachable, match="timed out.*--attach rlsys-r1-seed1-7f3a"):
         server.submit(job())
 
