@@ -62,8 +62,11 @@ def test_a_filter_a_group_and_a_trajectory_are_a_click_apart_and_each_is_a_link(
 def test_what_is_paid_but_wrong_is_a_click_away(visit: Any, report: str) -> None:
     opened = visit(f"{report}#t")
     opened.page.click("#paid")
+    from playwright.sync_api import expect
+
+    paid = opened.page.evaluate("store.paid")
+    expect(opened.page.locator("#filter")).to_have_value(f"play=none&reward>{paid}&correct=0")
     opened.wait_text("#found", r"\d+ of 102")
-    assert opened.page.evaluate("byId('filter').value === `play=none&reward>${store.paid}&correct=0`")
     assert opened.faults() == []
 
 
