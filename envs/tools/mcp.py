@@ -187,6 +187,7 @@ def list_tools(key: str, server: Command | Address, timeout_s: float) -> tuple[S
     except TimeoutError as error:
         raise BadInput(f"the MCP server does not answer within {timeout_s:g} s", key=key, found=place) from error
     except (OSError, CallBroke, ToolBusy) as error:
-        own = "mcp: /path/venv/bin/python SERVER, where a package is missing from the run's own Python"
-        cure = own if "ModuleNotFoundError" in str(error) else ""
+        cure = ""
+        if "ModuleNotFoundError" in str(error):
+            cure = "mcp: /path/venv/bin/python SERVER, where a package is missing from the run's own Python"
         raise BadInput(f"no MCP server: {error}", key=key, found=place, expected=cure) from error

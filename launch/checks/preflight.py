@@ -21,11 +21,7 @@ from launch.checks import cpu_memory, hub, models
 from launch.checks.chat_template import read_template
 from launch.checks.cpu_memory import Stages
 from launch.checks.deadlines import attempt_s
-from launch.checks.gpu_memory import (
-    GIGA,
-    Parts,
-    total,
-)
+from launch.checks.gpu_memory import GIGA, Parts, total
 from launch.checks.machine import inside_ray_job, is_local, local_gpus
 from launch.checks.memory_table import MemoryRow, format_amount
 from launch.checks.model_size import parameters, store_bytes, weights_bytes
@@ -54,8 +50,12 @@ def memory_of_parts(recipe: RecipeConfig, count: int) -> tuple[int, int]:
 
     fp32 on a CPU: an engine holds the weights and their packed copy. A rank: `launch.checks.cpu_memory`.
     """
-    rank = total(cpu_memory.rank_parts(recipe, count))
-    return WORKER_MB + recipe.engine.kv_cache_mb + 8 * count // 2**20, int(rank) // 2**20
+    engine, rank = total(_engine_parts(recipe, count)), total(cpu_memory.rank_parts(recipe, count))
+    return int(engine) // 2**20, int(rank) // 2**20
+
+
+def _engine_parts(recipe: RecipeConfig, count: int) -> Parts:
+    return _bytes([("process", WORKER_MB), ("KV cache", recipe.engine.kv_cache_mb), ("weights", 8 * count // 2**20)])
 
 
 def episodes_mb(recipe: RecipeConfig) -> int:
@@ -91,8 +91,8 @@ def memory_plan(
     count = num_parameters or 0
     engines, ranks = recipe.rollout.workers, recipe.learner.ranks if learner else 0
     store_mb = require_resolved(resolve_cluster(recipe.cluster, DEVICES["cpu"]).object_store_mb)
-    engine = (("process", WORKER_MB), ("KV cache", recipe.engine.kv_cache_mb), ("weights", 8 * count // 2**20))
-    kinds = (("engine", engines, _bytes(engine)), ("learner", ranks, cpu_memory.rank_parts(recipe, count, stages)))
+    rank = cpu_memory.rank_parts(recipe, count, stages)
+    kinds = (("engine", engines, _engine_parts(recipe, count)), ("learner", ranks, rank))
     rows, sums = [], []
     for name, times, parts in kinds:
         row = MemoryRow(name=name, parts=parts, note=f"x {times}" if times > 1 else "")

@@ -22,9 +22,8 @@ from envs.tools.search import SearchConfig
 from launch.checks.gpu_memory import BYTES, GIGA, EnginePlan, ModelShape, engine_memory, shape_of, total
 from launch.checks.gpu_plan import VLLM_SHARE, card_gb, engine_remedies, reference_share
 from launch.checks.memory_table import plural
-from launch.checks.model_size import teacher_parameters
+from launch.checks.model_size import TEACHER, teacher_parameters
 from launch.checks.models import load_model_config
-from launch.checks.teachers import KEY as TEACHER
 from launch.checks.teachers import check_serving
 from rlsys.config.recipe import RecipeConfig
 from rlsys.errors import BadInput

@@ -16,7 +16,6 @@ from rlsys.config.recipe import RecipeConfig
 from rlsys.errors import BadInput
 from rlsys.positions import positions_of
 
-KEY = TEACHER
 SPECIAL = ("bos_token_id", "eos_token_id", "pad_token_id", "unk_token_id")
 
 
@@ -31,11 +30,11 @@ def check_serving(recipe: RecipeConfig, gpus: int) -> None:
     """What config.json says of a teacher with an engine of its own. Raises BadInput where its context is shorter than
     the policy's, or so many GPUs cannot divide it. gpus: 0 on a CPU."""
     path, window = str(recipe.learner.served_teacher), recipe.engine.max_model_len
-    config = load_model_config(path, KEY) or {}
+    config = load_model_config(path, TEACHER) or {}
     longest = positions_of(config)
     if longest is not None and longest < window:
         reason = f"its context is {longest} tokens, and a sequence may have {window}"
-        raise BadInput(reason, key=KEY, found=path, expected=f"engine.max_model_len={longest} at most")
+        raise BadInput(reason, key=TEACHER, found=path, expected=f"engine.max_model_len={longest} at most")
     if gpus > 1:
         check_division(text_of(config), gpus, "learner.reference_gpus")
 
@@ -68,13 +67,13 @@ def check_teachers(recipes: Iterable[RecipeConfig], tokenizer: Any, policy: str)
     """
     recipes = list(recipes)
     for path in teachers_of(recipes):
-        preflight.check_model(path, learner=True, key=KEY)
+        preflight.check_model(path, learner=True, key=TEACHER)
         if tokenizer is not None:
             compare_tokens(_load(path), tokenizer, path, policy)
             _check_size(path, len(tokenizer))
     for recipe in recipes:
         for path in teachers_of([recipe], loaded_by_ranks=True):
-            require_fixed_rope(load_model_config(path, KEY) or {}, path, recipe.engine.max_model_len)
+            require_fixed_rope(load_model_config(path, TEACHER) or {}, path, recipe.engine.max_model_len)
 
 
 def compare_tokens(teacher: Any, tokenizer: Any, path: str, policy: str) -> None:
@@ -85,22 +84,24 @@ def compare_tokens(teacher: Any, tokenizer: Any, path: str, policy: str) -> None
         at = differing[0][0]
         texts = [next((text for text, token_id in vocab.items() if token_id == at), "none") for vocab in (theirs, ours)]
         reason = f"its vocabulary is not that of {policy}: id {at} is {texts[0]!r}, and {texts[1]!r} in the policy"
-        raise BadInput(reason, key=KEY, found=path, expected="a model with the policy's tokens: their ids are compared")
+        raise BadInput(
+            reason, key=TEACHER, found=path, expected="a model with the policy's tokens: their ids are compared"
+        )
     for name in SPECIAL:
         mine, other = getattr(tokenizer, name, None), getattr(teacher, name, None)
         if mine != other:
-            raise BadInput(f"its {name} is {other}", key=KEY, found=path, expected=f"{mine}, as that of {policy}")
+            raise BadInput(f"its {name} is {other}", key=TEACHER, found=path, expected=f"{mine}, as that of {policy}")
 
 
 def _check_size(path: str, tokens: int) -> None:
     """A vocabulary may be padded to a round size, and may not be shorter than the tokenizer."""
-    size = (load_model_config(path, KEY) or {}).get("vocab_size")
+    size = (load_model_config(path, TEACHER) or {}).get("vocab_size")
     if isinstance(size, int) and size < tokens:
-        raise BadInput(f"its vocab_size is {size}", key=KEY, found=path, expected=f"at least {tokens} tokens")
+        raise BadInput(f"its vocab_size is {size}", key=TEACHER, found=path, expected=f"at least {tokens} tokens")
 
 
 def _load(path: str) -> Any:
     try:
         return ChatRenderer(path).tokenizer
     except BadInput as error:
-        raise BadInput(error, key=KEY, found=path) from error
+        raise BadInput(error, key=TEACHER, found=path) from error

@@ -199,7 +199,7 @@ def say_finished(config: RunConfig, directory: RunDir, state: DriverState, progr
 def dry_run(config: RunConfig, progress: Progress, options: argparse.Namespace) -> int:
     """What is known is shown, also where something is missing. A missing file of tasks is raised at the end, since some
     numbers are not known without it; an index, which a start needs too, is listed. The resolved config, hundreds of
-    lines, comes first where nobody would have to scroll back over it."""
+    lines, comes first where no one would have to scroll back over it."""
     if options.resume or options.resume_from is not None:
         with files_or_bad_input():
             open_run(config, to_yaml(config), options)[0].close()

@@ -37,7 +37,7 @@ def test_a_notebook_trains_and_shows_what_came_of_it(name: str, tmp_path: Path) 
 
 
 def read(path: Path) -> Any:
-    return nbformat.read(path, as_version=4)  # type: ignore[no-untyped-call]
+    return nbformat.read(path, as_version=4)
 
 
 def text_of(cell: Any) -> str:

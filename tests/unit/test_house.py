@@ -15,10 +15,10 @@ FUNCTION_LINES, FILE_LINES = 60, 400
 # its commit says what the lines are worth; one that removes lines lowers it.
 BUDGET = {
     "rlsys": 8_993,
-    "envs": 27_428,
+    "envs": 27_429,
     "actors": 6_060,
     "learners": 5_760,
-    "launch": 39_684,
+    "launch": 39_688,
     "benchmarks": 9_640,
     "tests": 86_809,
 }

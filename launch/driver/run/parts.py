@@ -18,9 +18,9 @@ from actors.services import Services
 from launch.checks import model_size
 from launch.checks.chat_template import copy_with_template
 from launch.checks.gpu_plan import host_bytes
+from launch.checks.model_size import TEACHER
 from launch.checks.models import whole_path
 from launch.checks.prompts import prompt_lines
-from launch.checks.teachers import KEY as TEACHER
 from launch.checks.teachers import check_teachers, teachers_of
 from launch.driver.checkpoints.checkpoint import DriverState
 from launch.driver.checkpoints.proof import model_seal, seal_book

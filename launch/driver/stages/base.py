@@ -195,6 +195,11 @@ def needs_engines(config: RunConfig, stage: StageConfig) -> bool:
     )
 
 
+def list_training(config: RunConfig) -> list[StageConfig]:
+    """The stages that train."""
+    return [stage for stage in config.stages if stage_of(stage.kind).has_length]
+
+
 def recipes_with_rollouts(config: RunConfig) -> list[RecipeConfig]:
     """The stages that learn from what engines play: their reference model may have an engine of its own."""
     kinds = ((stage_of(stage.kind), stage.config) for stage in config.stages)

@@ -17,11 +17,10 @@ from launch.checks.gpu_plan import GpuPlan, gpu_plan
 from launch.checks.known_models import KNOWN
 from launch.checks.machine import expected_device, is_local, runs_elsewhere
 from launch.checks.memory_table import format_rows
-from launch.checks.model_size import teacher_parameters
+from launch.checks.model_size import TEACHER, teacher_parameters
 from launch.checks.own_functions import try_functions_of
 from launch.checks.packaged import PACKAGED
 from launch.checks.service_needs import ServiceNeed, check_needs, of_reference, service_needs
-from launch.checks.teachers import KEY as TEACHER_KEY
 from launch.checks.teachers import check_teachers, served_to, teachers_of
 from launch.driver.checkpoints.checkpoint import DriverState
 from launch.driver.evaluation.report import describe_plan
@@ -30,7 +29,7 @@ from launch.driver.observe.health import NOTHING, Finding
 from launch.driver.observe.trackers.table import check_trackers
 from launch.driver.run.run import Run, health
 from launch.driver.run.saving import checkpoint, restore, wait_written
-from launch.driver.stages.base import needs_engines, recipes_with_rollouts, scored_recipes, stage_of
+from launch.driver.stages.base import list_training, needs_engines, recipes_with_rollouts, scored_recipes, stage_of
 from rlsys.config.recipe import RecipeConfig, RunConfig, StageConfig
 from rlsys.errors import BadInput, LearnerLost, RunFailed
 from rlsys.rollout import args_of
@@ -128,7 +127,7 @@ def _gpu_plan(config: RunConfig) -> GpuPlan | None:
     if not device.gpus_per_actor:
         return None
     full = resolve_run(config, device)
-    training = [(stage.name, stage.config) for stage in full.stages if stage_of(stage.kind).has_length]
+    training = [(stage.name, stage.config) for stage in list_training(full)]
     cluster = full.recipe.cluster
     ram = psutil.virtual_memory().total if is_local(cluster) and not runs_elsewhere(cluster, device) else None
     return gpu_plan(full.recipe, training, device, model_size.parameters(full.recipe), ram)
@@ -163,7 +162,7 @@ def arithmetic(config: RunConfig) -> tuple[list[str], BadInput | None]:
             facts = [f"not known: {error if str(error) != str(problem) else 'the error at the end says why'}"]
         lines += [f"{stage.name + ' (' + stage.kind + ')':<25} {fact}" for fact in facts]
     for teacher in teachers_of(stage.config for stage in config.stages):
-        preflight.check_model(teacher, learner=True, ask=False, key=TEACHER_KEY)
+        preflight.check_model(teacher, learner=True, ask=False, key=TEACHER)
         counted = teacher_parameters(teacher)
         lines.append(f"{'teacher':<25} {teacher}" + ("" if counted is None else f", {counted:,} parameters"))
     lines += [f"{'prompts':<25} {line}" for line in (_prompts(config) if problem is None else [])]
@@ -182,7 +181,7 @@ def arithmetic(config: RunConfig) -> tuple[list[str], BadInput | None]:
 
 def _training(config: RunConfig) -> list[tuple[str, RecipeConfig]]:
     """Kind and recipe of the stages that train."""
-    return [(stage.kind, stage.config) for stage in config.stages if stage_of(stage.kind).has_length]
+    return [(stage.kind, stage.config) for stage in list_training(config)]
 
 
 def _devices(config: RunConfig) -> str:

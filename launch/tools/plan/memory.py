@@ -11,7 +11,7 @@ from launch.checks import model_size, preflight
 from launch.checks.gpu_plan import gpu_plan
 from launch.checks.memory_table import MemoryRow
 from launch.driver.checkpoints.disk_space import room_for
-from launch.driver.stages.base import needs_engines, stage_of
+from launch.driver.stages.base import list_training, needs_engines
 from launch.tools.plan.nodes import Nodes
 from launch.tools.plan.split import Split, fits_nodes, keys_for, split_of, with_split
 from rlsys.config.recipe import RecipeConfig, RunConfig
@@ -34,7 +34,7 @@ def device_of(nodes: Nodes) -> Device:
 
 def training_of(config: RunConfig) -> list[tuple[str, RecipeConfig]]:
     """Name and recipe of the stages that train."""
-    return [(stage.name, stage.config) for stage in config.stages if stage_of(stage.kind).has_length]
+    return [(stage.name, stage.config) for stage in list_training(config)]
 
 
 def plan_memory(config: RunConfig, nodes: Nodes, served: int = 0) -> Memory:
@@ -59,7 +59,7 @@ def plan_memory(config: RunConfig, nodes: Nodes, served: int = 0) -> Memory:
 def _plan_cpus(config: RunConfig, nodes: Nodes, disk: Sequence[MemoryRow]) -> Memory:
     """A process is on one node: with several, each is compared with a node, and their sum with all of them."""
     recipe, total_ram = config.recipe, None if nodes.ram is None else nodes.ram * nodes.count
-    training = [(stage.kind, stage.config) for stage in config.stages if stage_of(stage.kind).has_length]
+    training = [(stage.kind, stage.config) for stage in list_training(config)]
     *processes, together = preflight.memory_plan(recipe, learner=True, there=total_ram, stages=training)[0]
     if nodes.count > 1:
         processes = [replace(row, of=nodes.ram) for row in processes]

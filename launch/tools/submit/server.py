@@ -20,7 +20,7 @@ from rlsys.errors import BadInput, RunFailed
 T = TypeVar("T")
 
 CALL_S = 15.0  # for an answer to begin
-CONFIRM_S = 60.0  # for that to a submission: a busy head node starts a process first
+CONFIRM_S = 60.0  # for that to a submission or a stop: a busy head node starts or ends processes first
 UPLOAD_S = 120.0  # between two pieces of a folder that is sent
 TALKATIVE = (  # modules of Ray that set a level of their own
     "ray.dashboard.modules.dashboard_sdk",
