@@ -40,6 +40,11 @@ def test_a_key_says_what_it_is() -> None:
         (["loop"], ["loop.groups_per_step: a whole number; default 32", "loop.max_failed_share"]),
         (["num_generations"], ["loop.group_size: a whole number; default 8"]),
         (["tensor_parallel_size"], ["engine.tensor_parallel"]),
+        (["temperature"], ["rollout.temperature: a number; default 1.0", "eval.temperature: "]),  # the end of ours
+        (
+            ["epsilon_high"],  # grpo has a default of its own
+            ["# algorithm.name: ppo, reinforce_pp\nalgorithm.clip_high: a number; default 0.2\n", "default 0.28\n"],
+        ),
         (["pipeline_parallel_size"], ["learner.ranks, learner.zero_stage"]),
         (["answer"], ["# reward.name=answer\n", "reward.overlong_buffer"]),
         (

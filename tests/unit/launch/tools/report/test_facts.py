@@ -182,6 +182,12 @@ def test_the_headline_says_how_it_ended_and_what_ran(tmp_path: Path) -> None:
     assert failed.startswith("failed at step 23 in 1:09: x\\x1b[2J ·")
 
 
+@pytest.mark.parametrize(("step", "says"), [(0, "begun again"), (12, "continued from step 12")])
+def test_a_run_that_goes_on_from_nothing_is_begun_again(step: int, says: str, tmp_path: Path) -> None:
+    record = {"attempts": [{"from_step": 0}, {"from_step": step}]}
+    assert headline(opened(tmp_path, record=record)).startswith(f"done, 23 steps in 1:09, {says} ·")
+
+
 # -- what cannot be known --------------------------------------------------------------------------------------------
 
 
