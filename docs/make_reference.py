@@ -49,21 +49,21 @@ def cli_page() -> str:
 
 def commands() -> Iterator[str]:
     yield head("Commands", CLI)
-    told: dict[str, str] = {}
+    shown_by: dict[str, str] = {}
     for name, (module, _) in COMMANDS.items():
         command = importlib.import_module(module)
         parser = Parser(prog=f"rlsys {name}")
         parser.description, parser.epilog = command.HELP, command.EXAMPLES
         command.add(parser)
-        yield from explain(parser, "##", parser.epilog, told)
+        yield from explain(parser, "##", parser.epilog, shown_by)
         for below in inner(parser):
-            yield from explain(below, "###", "" if below.epilog == parser.epilog else below.epilog, told)
+            yield from explain(below, "###", "" if below.epilog == parser.epilog else below.epilog, shown_by)
 
 
-def explain(parser: argparse.ArgumentParser, level: str, epilog: str | None, told: dict[str, str]) -> Iterator[str]:
+def explain(parser: argparse.ArgumentParser, level: str, epilog: str | None, shown_by: dict[str, str]) -> Iterator[str]:
     """What `--help` prints, but for what the page says once: usage and examples as code, a line for each option.
 
-    told: by the line of an option, the command under which the page has it first.
+    shown_by: by the line of an option, the command under which the page has it first.
     """
     parser._optionals._remove_action(parser._option_string_actions["-h"])
     yield f"{level} {parser.prog}\n\n{parser.description}.\n"
@@ -77,15 +77,15 @@ def explain(parser: argparse.ArgumentParser, level: str, epilog: str | None, tol
         }
         untitled = group in (parser._positionals, parser._optionals)
         lists.setdefault("" if untitled else f"{group.title}: {group.description or ''}".rstrip(), []).extend(lines)
-    times = Counter(told[line] for line in flags if line in told)
-    again = {line: told[line] for line in flags if line in told and times[told[line]] >= SAME}
+    times = Counter(shown_by[line] for line in flags if line in shown_by)
+    again = {line: shown_by[line] for line in flags if line in shown_by and times[shown_by[line]] >= SAME}
     for earlier in dict.fromkeys(again.values()):
         same = ", ".join(flags[line] for line in again if again[line] == earlier)
         lists.setdefault("", []).append(f"* as of [`{earlier}`](#{earlier.replace(' ', '-')}): {same}")
     for title, lines in lists.items():
         if shown := "\n".join(line for line in lines if line not in again):
             yield (f"{title}\n\n{shown}" if title else shown).replace("<", "\\<") + "\n"
-    told |= {line: parser.prog for line in flags if line not in told}
+    shown_by |= {line: parser.prog for line in flags if line not in shown_by}
 
 
 def inner(parser: argparse.ArgumentParser) -> Iterator[argparse.ArgumentParser]:
