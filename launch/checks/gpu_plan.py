@@ -270,10 +270,10 @@ def _too_small_for_node(
 def explain_shared_gpu_overflow(shape: ModelShape, plan: RankPlan, recipe: RecipeConfig, card: float) -> str | None:
     """Why a rank and an engine cannot share a card; None where they can, or have one each."""
     need, share = total(rank_memory(shape, plan)) / GIGA, recipe.engine.gpu_memory_utilization
-    if not recipe.cluster.share_gpu or need + share * card <= card * VLLM_SHARE:
+    if recipe.cluster.placement != "shared" or need + share * card <= card * VLLM_SHARE:
         return None
     free_share = math.floor(100 * (VLLM_SHARE - need / card)) / 100
-    least = f"engine.gpu_memory_utilization={free_share:g}" if free_share >= LEAST_SHARE else "cluster.share_gpu=false"
+    least = f"engine.gpu_memory_utilization={free_share:g}" if free_share >= LEAST_SHARE else "cluster.placement=split"
     pair = f"a rank of {need:.1f} GB and an engine of {share * card:.1f} GB (engine.gpu_memory_utilization={share:g})"
     return f"{pair} do not fit on one GPU of {card:g} GB, of which they may fill {VLLM_SHARE:.0%}: try {least}"
 
@@ -284,13 +284,13 @@ def shared_cache_mb(recipe: RecipeConfig, device: Device, parameters: int | None
 
     Raises BadInput for a model or a GPU whose sizes are not known, and where nothing is left for it.
     """
-    if not recipe.cluster.share_gpu or not device.gpus_per_actor:
+    if recipe.cluster.placement != "shared" or not device.gpus_per_actor:
         return None
     config, dtype = model_config(recipe), dtype_of(recipe.model.dtype, device)
     shape = shape_of(config, parameters) if config is not None else None
     if shape is None:
         expected = "a model whose sizes are known, to divide the GPU by"
-        raise BadInput(key="cluster.share_gpu", found=True, expected=expected)
+        raise BadInput(key="cluster.placement", found="shared", expected=expected)
     if recipe.cluster.gpu_memory_gb is None and not local_gpus():
         raise BadInput(
             "this machine has no GPU to ask",
@@ -303,7 +303,7 @@ def shared_cache_mb(recipe: RecipeConfig, device: Device, parameters: int | None
         share = recipe.engine.gpu_memory_utilization
         raise BadInput(
             "no memory is left for the engine's KV cache", key="engine.gpu_memory_utilization", found=share,
-            expected="more, or cluster.share_gpu=false",
+            expected="more, or cluster.placement=split",
         )  # fmt: skip
     return cache_mb
 

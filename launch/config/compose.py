@@ -29,7 +29,7 @@ from launch.config.layers import (
     read_files,
 )
 from launch.config.mixture import mix, parts_of, require_one, to_dict
-from launch.config.shared_gpu import check_shared_gpu
+from launch.config.placement import check_placement
 from launch.config.synonyms import suggest_key
 from launch.driver.evaluation.sets import check_sets
 from launch.driver.stages import STAGES
@@ -97,7 +97,7 @@ def compose(config: str, overrides: Sequence[str], *, saved: bool = False, serve
         raise BadInput(f"stages need different names, found {', '.join(names)}", where=config)
     if not saved:
         check_arguments(recipe.engine.vllm)
-        check_shared_gpu(recipe)
+        check_placement(recipe)
     return RunConfig(recipe=recipe, stages=tuple(with_adapters(recipe, built)))
 
 

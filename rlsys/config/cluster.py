@@ -64,10 +64,10 @@ class ClusterConfig:
     gpu_memory_gb: Optional[float] = None
     """Memory of one GPU in GB, for the memory check of `--dry-run` and of the start. null: what this machine's GPU
     reports, or 80 on a machine without one."""
-    share_gpu: bool = False
-    """Whether the learner rank and the rollout engine share one GPU, each with half of it in Ray's account. For one
-    rank and one engine; `engine.gpu_memory_utilization` is then the engine's share of the card, and the rank has the
-    rest. A run whose two parts do not fit is refused."""
+    placement: Literal["split", "shared"] = "split"
+    """Division of the GPUs. split: each rank and each engine has GPUs of its own. shared: one rank and one engine work
+    on one GPU at the same time; `engine.gpu_memory_utilization` is the engine's share of it, and the rank has the rest.
+    A run whose two parts do not fit is refused."""
     address: Optional[str] = None
     """Address of a running Ray cluster. null: the variable RAY_ADDRESS; if that is not set, a local cluster is
     started."""

@@ -187,7 +187,7 @@ def pool(
     threads = require_resolved(rollout.threads)
     start_s = start_of_engine(recipe, device).value
     base, lora, adapter = split_adapter(model_path, recipe)
-    shares = recipe.cluster.share_gpu and weights is not None  # with a rank
+    shares = recipe.cluster.placement == "shared" and weights is not None  # with a rank
     cache_mb = shared_cache_mb(recipe, device, model_size.parameters(recipe)) if shares else None
     specs = [
         WorkerSpec(
@@ -260,7 +260,7 @@ def teacher_worlds(
 
 def gpus_each(recipe: RecipeConfig, device: Device) -> float:
     """Of a learner rank, and of an engine for each process that it is divided among."""
-    return device.gpus_per_actor * (0.5 if recipe.cluster.share_gpu else 1.0)
+    return device.gpus_per_actor * (0.5 if recipe.cluster.placement == "shared" else 1.0)
 
 
 def rank_needs(recipe: RecipeConfig, device: Device) -> list[ResourceRequest]:

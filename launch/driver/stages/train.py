@@ -191,7 +191,7 @@ def _devices(config: RunConfig) -> str:
     workers, ways, ranks = recipe.rollout.workers if playing else 0, recipe.engine.tensor_parallel, recipe.learner.ranks
     served = gpus_of_services(config)
     more = f" + {served} of services" if served else ""
-    if recipe.cluster.share_gpu and workers:
+    if recipe.cluster.placement == "shared" and workers:
         return f"1 engine and 1 rank on one{more} = {1 + served}"
     return f"{workers} engines x {ways} + {ranks} ranks{more} = {workers * ways + ranks + served}"
 

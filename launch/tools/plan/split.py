@@ -12,6 +12,7 @@ from rlsys.config.recipe import RecipeConfig, RunConfig
 
 Offload = Literal["none", "optimizer", "all"]
 Zero = Literal[1, 2, 3]
+Placement = Literal["split", "shared"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -21,18 +22,18 @@ class Split:
     tensor_parallel: int
     zero_stage: Zero
     offload: Offload
-    shared: bool = False  # a rank and an engine on one GPU
+    placement: Placement = "split"
     sequence_parallel: int = 1  # ranks that share a row: they are moved together
 
     @property
     def gpus(self) -> int:
-        if self.shared:
+        if self.placement == "shared":
             return 1
         return self.ranks + self.workers * self.tensor_parallel
 
     def keys(self) -> dict[str, str]:
         return {
-            "cluster.share_gpu": str(self.shared).lower(),
+            "cluster.placement": self.placement,
             "learner.ranks": str(self.ranks),
             "rollout.workers": str(self.workers),
             "engine.tensor_parallel": str(self.tensor_parallel),
@@ -57,7 +58,7 @@ def split_of(recipe: RecipeConfig) -> Split:
         tensor_parallel=recipe.engine.tensor_parallel,
         zero_stage=learner.zero_stage,
         offload=learner.offload,
-        shared=recipe.cluster.share_gpu,
+        placement=recipe.cluster.placement,
         sequence_parallel=learner.sequence_parallel,
     )
 
@@ -86,7 +87,7 @@ def _divided(recipe: RecipeConfig, before: Split, split: Split) -> RecipeConfig:
     offload = learner.offload if split.offload == before.offload else split.offload
     return replace(
         recipe,
-        cluster=replace(recipe.cluster, share_gpu=split.shared),
+        cluster=replace(recipe.cluster, placement=split.placement),
         learner=replace(learner, ranks=split.ranks, zero_stage=zero, offload=offload),
         rollout=replace(rollout, workers=split.workers, min_workers=min(rollout.min_workers, split.workers)),
         engine=replace(recipe.engine, tensor_parallel=split.tensor_parallel),
@@ -107,7 +108,7 @@ def most_engines(nodes: Nodes, ranks: int, tensor_parallel: int, served: int = 0
 
 
 def fits_nodes(nodes: Nodes, split: Split, served: int = 0) -> bool:
-    if split.shared:
+    if split.placement == "shared":
         return split.gpus + served <= nodes.all_gpus
     enough = split.ranks + served <= nodes.all_gpus
     return enough and split.workers <= most_engines(nodes, split.ranks, split.tensor_parallel, served)

@@ -208,7 +208,7 @@ def test_on_a_cpu_nothing_of_it_is_said(capsys: pytest.CaptureFixture[str]) -> N
     assert "cpu: model.gradient_checkpointing=false, engine.enforce_eager=true, rollout.threads=1" in out
 
 
-ONE_GPU = ["model.lora.rank=32", "cluster.share_gpu=true", "learner.ranks=1", "rollout.workers=1"]
+ONE_GPU = ["model.lora.rank=32", "cluster.placement=shared", "learner.ranks=1", "rollout.workers=1"]
 
 
 def test_a_rank_and_an_engine_on_one_gpu_fit_with_an_adapter_or_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
@@ -244,7 +244,7 @@ def test_an_engine_that_shares_its_gpu_gets_the_cache_that_was_planned() -> None
     full = replace(recipe, engine=replace(recipe.engine, gpu_memory_utilization=0.15))
     with refused("engine.gpu_memory_utilization", found=0.15):
         shared_cache_mb(full, DEVICES["cuda"], None)
-    alone = replace(recipe, cluster=replace(recipe.cluster, share_gpu=False))
+    alone = replace(recipe, cluster=replace(recipe.cluster, placement="split"))
     assert shared_cache_mb(alone, DEVICES["cuda"], None) is None
 
 

@@ -126,8 +126,8 @@ def test_an_adapter_is_no_model_to_train_and_is_played_only_with_its_base(tmp_pa
 
 
 def test_one_gpu_is_for_one_rank_and_one_engine() -> None:
-    shared = "cluster.share_gpu=true"
-    assert compose("quickstart", [shared]).recipe.cluster.share_gpu
+    shared = "cluster.placement=shared"
+    assert compose("quickstart", [shared]).recipe.cluster.placement == "shared"
     for key in ("learner.ranks", "rollout.workers", "engine.tensor_parallel"):
         with refused(key, says="one rank and one engine on one GPU"):
             compose("quickstart", [shared, f"{key}=2"])

@@ -204,12 +204,12 @@ def test_on_cpus_a_model_of_unknown_size_is_said_to_be_left_out(capsys: pytest.C
 
 
 def test_a_rank_and_an_engine_that_share_their_gpu_are_planned_on_one(capsys: pytest.CaptureFixture[str]) -> None:
-    words = ["gpu/qwen2.5-7b-8xa100", "model.lora.rank=32", "cluster.share_gpu=true", "learner.ranks=1"]
+    words = ["gpu/qwen2.5-7b-8xa100", "model.lora.rank=32", "cluster.placement=shared", "learner.ranks=1"]
     words += ["rollout.workers=1", "engine.gpu_memory_utilization=0.4"]
     code, report = plan(capsys, *words, "--nodes", "1x1xA100-80G")
     assert code == 0 and report["fits"]
     code, report = plan(capsys, *words)  # on the machine that it needs
     assert code == 0 and report["fits"]
     code, report = plan(capsys, *words, "--nodes", "1x2xA100-80G", "engine.gpu_memory_utilization=0.9")
-    assert code == 2 and any("cluster.share_gpu=false" in offer["keys"] for offer in report["offers"])
+    assert code == 2 and any("cluster.placement=split" in offer["keys"] for offer in report["offers"])
     assert all("learner.zero_stage=3" not in offer["keys"] for offer in report["offers"])
