@@ -2,7 +2,8 @@
 
 `async with deadline(300):` around the episode, and, however deep inside, `with pause_deadlines():` around a wait that
 the episode does not cause: for a seat in the engine, or for others to leave; `with cut_at_deadline(cut):` around one
-that has something to show when its time ends, as sampling has.
+that has something to show when its time ends, as sampling has. That one's clock is stopped from outside, with the
+clock that it gives: `stop` and `go_on`.
 """
 
 from __future__ import annotations
@@ -25,7 +26,8 @@ class Clock:
     waits: int = 0  # unfinished waits of this episode's tasks
     since: float = 0.0  # when it was stopped
     left_s: float | None = None  # of the deadline, while it stands still
-    cutting: bool = False  # inside `cut_at_deadline`: its timeout is `GRACE_S` later than its time
+    cut_short: Callable[[], object] | None = None  # inside `cut_at_deadline`: its timeout is `GRACE_S` after its time
+    ending: asyncio.TimerHandle | None = None  # calls that at its time
     cut: bool = False  # its time ended in something that was cut short: it is over `GRACE_S` later
 
     @property
@@ -34,14 +36,15 @@ class Clock:
         return now - self.began - self.waited_s
 
     def stop(self) -> None:
-        assert not self.cutting, "a deadline is stopped in what is cut when it ends"
         self.waits += 1
         if self.waits > 1:
             return
         self.since, when = asyncio.get_running_loop().time(), self.timeout.when()
-        if when is not None and not self.timeout.expired():
+        if when is not None and not self.timeout.expired() and not self.cut:
             self.left_s = when - self.since
             self.timeout.reschedule(None)
+            if self.ending is not None:
+                self.ending.cancel()
 
     def go_on(self) -> None:
         self.waits -= 1
@@ -52,7 +55,15 @@ class Clock:
         if self.left_s is not None:
             with suppress(RuntimeError):  # the deadline is over: its task waited for no longer than this
                 self.timeout.reschedule(now + self.left_s)
+                if self.cut_short is not None:
+                    self.ending = asyncio.get_running_loop().call_at(now + self.left_s - GRACE_S, self.end)
             self.left_s = None
+
+    def end(self) -> None:
+        """Its time is over in something that can be cut short."""
+        assert self.cut_short is not None
+        self.cut = True
+        self.cut_short()
 
 
 @dataclass(slots=True)
@@ -79,56 +90,58 @@ async def deadline(seconds: float) -> AsyncIterator[Clock]:
             _CURRENT.reset(before)
 
 
+def with_outer(clock: Clock | None) -> Iterator[Clock]:
+    """A deadline's clock, and those of the deadlines around it."""
+    while clock is not None:
+        yield clock
+        clock = clock.outer
+
+
 @contextmanager
 def pause_deadlines() -> Iterator[None]:
     """Inside, the clocks of all surrounding deadlines stand still."""
-    clocks: list[Clock] = []
     clock, group = _CURRENT.get(), _GROUP.get()
-    while clock is not None:
-        clocks.append(clock)
-        clock = clock.outer
-    for deadline_clock in clocks:
-        deadline_clock.stop()
+    assert clock is None or clock.cut_short is None, "a deadline is stopped in what is cut when it ends"
+    for running in with_outer(clock):
+        running.stop()
     if group is not None:
         group.in_line += 1
     try:
         yield
     finally:
-        for deadline_clock in clocks:
-            deadline_clock.go_on()
+        for stopped in with_outer(clock):
+            stopped.go_on()
         if group is not None:
             group.in_line -= 1
             note_progress()
 
 
 @contextmanager
-def cut_at_deadline(cut: Callable[[], object]) -> Iterator[None]:
+def cut_at_deadline(cut: Callable[[], object]) -> Iterator[Clock | None]:
     """Where the time of the deadline around this ends in here, `cut` is called in place of a TimeoutError. What it cuts
     short has to end by itself then: `GRACE_S` later it is a TimeoutError after all.
 
-    No deadline may be stopped (`pause_deadlines`) in here, and of one deadline one is inside at a time.
+    Gives the deadline's clock, which others may stop meanwhile; None where there is none. What is in here stops none
+    (`pause_deadlines`), and of one deadline one is inside at a time.
     """
     clock = _CURRENT.get()
-    assert clock is None or not clock.cutting, "two waits at once that one deadline would cut"
+    assert clock is None or clock.cut_short is None, "two waits at once that one deadline would cut"
     when = clock.timeout.when() if clock is not None else None
     if clock is None or when is None or clock.cut or clock.timeout.expired():
-        yield
+        yield clock
         return
-
-    def end() -> None:
-        clock.cut = True
-        cut()
-
-    clock.cutting = True
+    clock.cut_short = cut
     clock.timeout.reschedule(when + GRACE_S)
-    ending = asyncio.get_running_loop().call_at(when, end)
+    clock.ending = asyncio.get_running_loop().call_at(when, clock.end)
     try:
-        yield
+        yield clock
     finally:
-        ending.cancel()
-        clock.cutting = False
-        if not clock.cut and not clock.timeout.expired():
-            clock.timeout.reschedule(when)
+        clock.ending.cancel()
+        clock.cut_short = clock.ending = None
+        if clock.left_s is not None:  # it stands still
+            clock.left_s -= GRACE_S
+        elif not clock.cut and not clock.timeout.expired() and (when := clock.timeout.when()) is not None:
+            clock.timeout.reschedule(when - GRACE_S)
 
 
 @contextmanager

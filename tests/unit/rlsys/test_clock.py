@@ -164,3 +164,52 @@ def test_what_would_move_the_deadline_of_a_wait_that_it_cuts_is_refused(second: 
             await waits()
 
     run(scenario())
+
+
+def test_what_can_be_cut_is_stopped_from_outside_and_gets_the_rest_of_its_time() -> None:
+    async def scenario() -> tuple[float, float]:
+        over = asyncio.Event()
+        async with deadline(10.0) as clock:
+            with cut_at_deadline(over.set) as cut:
+                assert cut is clock
+                await asyncio.sleep(4)
+                cut.stop()
+                await asyncio.sleep(1000)
+                cut.go_on()
+                await over.wait()
+                return clock.ran_s, clock.waited_s
+
+    assert run(scenario()) == (10.0, 1000.0)
+
+
+def test_what_ends_while_its_clock_is_stopped_leaves_the_deadline_as_it_was() -> None:
+    async def scenario() -> float:
+        try:
+            async with deadline(10.0) as clock:
+                with cut_at_deadline(lambda: None) as cut:
+                    assert cut is not None
+                    await asyncio.sleep(4)
+                    cut.stop()
+                    await asyncio.sleep(100)
+                cut.go_on()
+                await asyncio.sleep(50)
+        except TimeoutError:
+            return clock.ran_s
+        raise AssertionError
+
+    assert run(scenario()) == 10.0
+
+
+def test_what_was_cut_before_its_clock_was_stopped_still_ends() -> None:
+    async def scenario() -> float:
+        began = asyncio.get_running_loop().time()
+        with pytest.raises(TimeoutError):
+            async with deadline(10.0):
+                with cut_at_deadline(lambda: None) as cut:
+                    assert cut is not None
+                    await asyncio.sleep(15)
+                    cut.stop()
+                    await asyncio.sleep(1000)
+        return asyncio.get_running_loop().time() - began
+
+    assert run(scenario()) == 10.0 + GRACE_S
