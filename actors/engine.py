@@ -13,7 +13,7 @@ import multiprocessing
 import os
 import shutil
 import threading
-from collections.abc import Coroutine, Iterator, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict
 from pathlib import Path
@@ -70,6 +70,7 @@ class Engine:
         self._base: str | None = spec.model_path  # the model that an adapter may be put on; None: published weights
         self._adapter: Any = None  # goes along with every request once there is one
         self._sockets = own_sockets
+        self.asleep = False
         self.failure: str | None = None  # why it can answer nothing any more
         self.ending: threading.Thread | None = None  # of vLLM's connections
         loop = asyncio.get_running_loop()
@@ -237,6 +238,28 @@ class Engine:
                     f"{label}: {len(missing)} layers not refreshed whole ({names}); send tied heads too"
                 )
         return [loaded for loaded, _ in answers]
+
+    async def sleep(self) -> None:
+        """Leave the device to others: the weights go to host memory, the KV cache is dropped, and what is being sampled
+        stands still. On a CPU, where vLLM moves nothing, only that. Raises EngineFailed, and serves nothing more then.
+        """
+        await self._change_sleep(True, lambda: self.llm.sleep(level=1, mode="keep"))
+
+    async def wake(self) -> None:
+        """Go on where `sleep` stopped: keys and values of what stood still are computed again. Fails as it does."""
+        await self._change_sleep(False, self.llm.wake_up)
+
+    async def _change_sleep(self, asleep: bool, change: Callable[[], Coroutine[Any, Any, Any]]) -> None:
+        async with self._control:
+            self._check()
+            if self.asleep is asleep:
+                return
+            try:
+                await self._ask(change())
+            except BaseException:  # a cancellation too: its memory may be anywhere
+                self._fail("it was left half asleep")
+                raise
+            self.asleep = asleep
 
     def stats(self) -> EngineStats:
         if self.llm.output_processor.get_num_unfinished_requests() == 0:

@@ -24,6 +24,8 @@ def engine_arguments(spec: EngineSpec) -> Any:
         optional["block_size"] = spec.block_size
     if spec.lora is not None:
         optional |= adapter_arguments(spec.lora)
+    if spec.sleeps:
+        optional["enable_sleep_mode"] = True
     if spec.fp32_head:
         optional["hf_overrides"] = {"head_dtype": "float32"}
     if spec.tensor_parallel > 1:  # by name: in a placement group vLLM would take Ray's, with its own actors

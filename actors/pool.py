@@ -40,6 +40,7 @@ from rlsys.system import supervisor
 from rlsys.system.calls import FIXED, WORKER_CALL, WORKER_START, ask_to_stop, call, reason
 from rlsys.system.incidents import Incident, warn
 from rlsys.system.supervisor import GaveUp, Supervised, keep_pinging
+from rlsys.turns import Side, Turns
 from rlsys.types import Failure, FailureKind, Group, Ticket
 from rlsys.untrusted import visible
 
@@ -58,12 +59,14 @@ class RolloutPool:
         options: PoolOptions,
         worker: type = RolloutWorker,
         distributor: WeightDistributor | None = None,
+        turns: Turns | None = None,
     ) -> None:
-        """distributor: of new weights to the engines; without, there are none, and `adopt` opens the workers."""
-        self.options, self._worker = options, worker
+        """distributor: of new weights to the engines; without, there are none, and `adopt` opens the workers. turns: on
+        the cards that the engines share with a learner."""
+        self.options, self._worker, self._turns = options, worker, turns or Turns()
         self.members = [self._member(spec) for spec in specs]
         self._roster = WorkerRegistry(self.members, options.in_flight)
-        self.publisher = WeightPublisher(self._roster, options, distributor, self.mark_dead)
+        self.publisher = WeightPublisher(self._roster, options, distributor, self.mark_dead, self._turns)
         self._distributor = distributor
         self._addresses: Mapping[str, str] = {}
         self._away: dict[str, str] = {}  # tools that do not answer, and why
@@ -94,6 +97,10 @@ class RolloutPool:
         self._roster.run_in_background(keep_pinging(self.status))
 
     async def _start(self, member: WorkerRecord, handle: Any) -> None:
+        async with self._turns.hold(Side.ENGINES):
+            await self._start_engine(member, handle)
+
+    async def _start_engine(self, member: WorkerRecord, handle: Any) -> None:
         name = member.spec.name
         timeout_s = self.options.start_timeout_s
         member.state, member.delivered = State.STARTING, 0
@@ -137,9 +144,22 @@ class RolloutPool:
         await asyncio.gather(*(self._connect(member, member.handle) for member in self._roster.up))
 
     async def _connect(self, member: WorkerRecord, handle: Any) -> None:
+        await self._ask(member, handle, handle.connect.remote(self._addresses), "hearing of the services")
+
+    async def sleep(self) -> None:
+        """Every engine leaves its device (`RolloutWorker.sleep`); one that cannot is dead."""
+        await asyncio.gather(
+            *(self._ask(m, m.handle, m.handle.sleep.remote(), "falling asleep") for m in self._roster.up)
+        )
+
+    async def wake(self) -> None:
+        """Every engine is back on its device."""
+        await asyncio.gather(*(self._ask(m, m.handle, m.handle.wake.remote(), "waking up") for m in self._roster.up))
+
+    async def _ask(self, member: WorkerRecord, handle: Any, ref: Any, label: str) -> None:
+        """Have a worker do something without which it is dead."""
         try:
-            label = f"{member.spec.name} hearing of the services"
-            await call(handle.connect.remote(self._addresses), label, self.options.call_timeout_s, WORKER_CALL)
+            await call(ref, f"{member.spec.name} {label}", self.options.call_timeout_s, WORKER_CALL)
         except (RayError, RunFailed) as error:
             self.mark_dead(member, handle, error)
 

@@ -40,6 +40,7 @@ class EngineSpec:
     fp32_head: bool = False  # logits in float32, whatever the weights are
     lora: LoraConfig | None = None  # adapters may be published that are no larger than this
     adapter: str = ""  # folder of the one that it starts with
+    sleeps: bool = False  # its device is others' at times, and it has to give back the memory
     vllm: Mapping[str, Any] = field(default_factory=dict)  # further arguments, by vLLM's names
     extension: str = "actors.engine_worker.ReloadExtension"
 
@@ -57,9 +58,10 @@ def make_engine_spec(
     lora: LoraConfig | None = None,
     adapter: str = "",
     gpu_cache_mb: int | None = None,
+    sleeps: bool = False,
 ) -> EngineSpec:
     """`dtype` "auto" and `running_kv` None are the device's. `engine` is resolved for it. gpu_cache_mb: of an engine on
-    a GPU; None leaves it to vLLM."""
+    a GPU; None leaves it to vLLM. sleeps: it shares its GPU with a rank, in turn."""
     eager = {"enforce_eager": require_resolved(engine.enforce_eager)}
     options = asdict(engine) | eager | ({} if device.torch_device == "cpu" else {"kv_cache_mb": gpu_cache_mb})
     return EngineSpec(
@@ -74,6 +76,7 @@ def make_engine_spec(
         running_kv=running_kv or device.running_kv,
         lora=lora,
         adapter=adapter,
+        sleeps=sleeps and device.gpus_per_actor > 0,
     )
 
 

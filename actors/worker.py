@@ -28,7 +28,7 @@ from actors.specs import IDLE, EngineFailed, EngineSpec, EngineStats, PromptTooL
 from actors.watched import EnvWorkerSpec
 from actors.worlds import EnvWorkerPool
 from envs.services.stats import ToolStats
-from rlsys.clock import Progress, cut_at_deadline, idle_s, pause_deadlines, track_progress
+from rlsys.clock import Clock, Progress, cut_at_deadline, idle_s, pause_deadlines, track_progress, with_outer
 from rlsys.group_rollout import run_group
 from rlsys.rollout import EpisodeBroken, Player, RolloutPlan, TurnRequest
 from rlsys.summaries import TrajectorySummary, summarize_group
@@ -148,6 +148,9 @@ class RolloutWorker:
         self.waiting = 0  # requests, for a seat
         self._playing: dict[tuple[str, int, int], Progress] = {}
         self._followed: Followed | None = None
+        self._sampling = dict[str, Clock | None]()  # the clock of each request in the engine, by its name
+        self._awake = asyncio.Event()
+        self._awake.set()
         self.in_flight = 0
         self._busy_since = 0.0
         self._busy_s = 0.0
@@ -199,6 +202,8 @@ class RolloutWorker:
     async def idle_s(self, purpose: str, sequence: int, attempt: int) -> float | None:
         """For how many seconds nothing has gone on in a group; None where it is not played here."""
         group = self._playing.get((purpose, sequence, attempt))
+        if group is not None and not self._awake.is_set():
+            return 0.0  # it is no episode's fault that the engine sleeps
         return None if group is None else idle_s(group, self._playing.values())
 
     async def generate(self, context: Ints, request: TurnRequest) -> Completion:
@@ -217,6 +222,9 @@ class RolloutWorker:
         finally:
             self.waiting -= 1
         try:
+            while not self._awake.is_set():
+                with pause_deadlines():
+                    await self._awake.wait()
             completion = await self._generate_in_seat(context, request)
         finally:
             self.seats.release()
@@ -231,8 +239,11 @@ class RolloutWorker:
         self.in_flight += 1
         engine, name = self._engine(), f"{self.spec.name}-{self._requests}"
         try:
-            with cut_at_deadline(lambda: engine.cut(name)):
-                completion = await engine.generate(context, request, name)
+            with cut_at_deadline(lambda: engine.cut(name)) as self._sampling[name]:
+                try:
+                    completion = await engine.generate(context, request, name)
+                finally:
+                    self._leave_engine(name)
         except PromptTooLong as error:
             raise EpisodeBroken(Failure(kind=FailureKind.DATA, where="engine", detail=str(error))) from error
         finally:
@@ -241,6 +252,31 @@ class RolloutWorker:
                 self._busy_s += time.monotonic() - self._busy_since
         self._generated += len(completion.token_ids)
         return completion
+
+    def _leave_engine(self, name: str) -> None:
+        clock = self._sampling.pop(name)
+        if not self._awake.is_set():
+            _go_on(clock)
+
+    async def sleep(self) -> None:
+        """Leave the device to others until `wake`: no episode's clock runs meanwhile."""
+        if self._awake.is_set():
+            self._awake.clear()
+            for clock in self._sampling.values():
+                for running in with_outer(clock):
+                    running.stop()
+        await self._engine().sleep()
+
+    async def wake(self) -> None:
+        await self._engine().wake()
+        if self._awake.is_set():
+            return
+        self._awake.set()
+        now = asyncio.get_running_loop().time()
+        for clock in self._sampling.values():
+            _go_on(clock)
+        for group in self._playing.values():
+            group.at = now
 
     async def load_weights(self, published: WeightManifest, probe: Sequence[Sequence[int]]) -> LoadResult:
         """Swap in a published version while requests are in flight, then show what the engine now computes."""
@@ -265,7 +301,7 @@ class RolloutWorker:
         """Counters, and a sign of life: an engine with requests takes steps. Raises EngineFailed when it does not."""
         now = time.monotonic()
         stats = self.engine.stats() if self.engine is not None else None
-        if stats is not self._step or not self.in_flight:
+        if stats is not self._step or not self.in_flight or not self._awake.is_set():
             self._step, self._step_seen = stats, now
         idle_s = now - self._step_seen
         if idle_s > self.spec.stall_s:
@@ -295,6 +331,11 @@ class RolloutWorker:
         if self.engine is not None:
             self.engine.stop()
             self.engine = None
+
+
+def _go_on(clock: Clock | None) -> None:
+    for stopped in with_outer(clock):
+        stopped.go_on()
 
 
 @cache

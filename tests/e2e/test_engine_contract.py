@@ -390,6 +390,40 @@ def test_loads_that_overlap_happen_one_after_the_other(served: Served) -> None:
     assert sampled_gap(tiny_model("qwen3", seed=5), served.run(served.generate())) < close()
 
 
+def test_what_is_sampled_stands_still_in_a_sleep_and_goes_on_after_it(served: Served) -> None:
+    """On a CPU vLLM moves no weights; that it stops, keeps its requests and computes their caches again is the same."""
+
+    async def scenario() -> list[Completion]:
+        await served.load(tiny_model("qwen3", seed=0))
+        running = await in_flight(served, 3)
+        await served.engine.sleep()
+        await served.engine.sleep()
+        running.append(asyncio.create_task(served.generate(max_tokens=8)))
+        await asyncio.sleep(1.0)
+        assert not any(task.done() for task in running)
+        await served.engine.wake()
+        await served.engine.wake()
+        return list(await asyncio.gather(*running))
+
+    completions = served.run(scenario())
+    assert [len(completion.token_ids) for completion in completions] == [400, 400, 400, 8]
+    assert all(len(completion.spans) == 1 for completion in completions)
+    assert max(sampled_gap(served.model, completion) for completion in completions) < close()
+
+
+def test_a_version_that_is_loaded_after_a_sleep_is_the_one_that_serves(served: Served) -> None:
+    async def scenario() -> Completion:
+        running = await in_flight(served, 2)
+        await served.engine.sleep()
+        await served.engine.wake()
+        await served.load(tiny_model("qwen3", seed=3))
+        await asyncio.gather(*running)
+        return await served.generate()
+
+    completion = served.run(scenario())
+    assert sampled_gap(served.model, completion) < close()
+
+
 def test_a_cut_returns_the_tokens_sampled_so_far(served: Served) -> None:
     async def aborted() -> tuple[Completion, EngineStats]:
         (task,) = await in_flight(served, 1, request_id="long")

@@ -19,6 +19,7 @@ from rlsys.errors import RunFailed
 from rlsys.rollout import RolloutPlan
 from rlsys.summaries import summarize_group
 from rlsys.system.weight_folder import WeightManifest
+from rlsys.turns import Turns
 from rlsys.types import Ticket
 from tests.fakes.parts import bandit_group
 from tests.makers.made import engine_spec, plan
@@ -40,6 +41,7 @@ class Script:
     start: Callable[[Any], Awaitable[None] | None] | None = None
     connect: Callable[[Any, Mapping[str, str]], None] | None = None
     ping: Callable[[Any], Awaitable[None]] | None = None
+    sleep: Callable[[Any], None] | None = None
     still: Callable[[int], float | None] = lambda sequence: 0.0
     said: float = 0.0  # log-probability of the probe
     starts: Counter[str] = field(default_factory=Counter)
@@ -62,6 +64,7 @@ class _Worker:
         self.spec, self.name = spec, spec.name
         self.version: int | None = None
         self.generated = self.pings = 0
+        self.asleep = False
         self.heard: Mapping[str, str] = {}
 
     async def start(self) -> WorkerStatus:
@@ -108,6 +111,14 @@ class _Worker:
             worlds_lost=self.script.lost.get(self.name, ()), requests=3, idle_s=self.script.idle_s.get(self.name, 0.0),
         )  # fmt: skip
 
+    async def sleep(self) -> None:
+        self.asleep = True
+        if self.script.sleep is not None:
+            self.script.sleep(self)
+
+    async def wake(self) -> None:
+        self.asleep = False
+
     async def stop(self) -> None:
         self.script.stopped.append(self.name)
 
@@ -146,7 +157,11 @@ def version(number: int, expected: float = 0.0) -> WeightUpdate:
 
 
 def make_pool(
-    script: Script, workers: int = 1, distributor: FakeDistributor | None = None, **options: Any
+    script: Script,
+    workers: int = 1,
+    distributor: FakeDistributor | None = None,
+    turns: Turns | None = None,
+    **options: Any,
 ) -> RolloutPool:
     scoring = ScoringSpec(grader_workers=1, grader_deadline_s=5.0)
     seconds: dict[str, Any] = {"stall_s": 60.0, "block_s": 30.0, "start_timeout_s": 60.0}
@@ -154,7 +169,8 @@ def make_pool(
         WorkerSpec(name=f"w{index}", engine=engine_spec(), run_seed=0, scoring=scoring, **seconds)
         for index in range(workers)
     ]
-    return RolloutPool(specs, replace(OPTIONS, **options), script.worker, distributor or FakeDistributor())  # type: ignore[arg-type]
+    carrier: Any = distributor or FakeDistributor()
+    return RolloutPool(specs, replace(OPTIONS, **options), script.worker, carrier, turns)
 
 
 def run(

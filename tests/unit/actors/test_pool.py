@@ -19,10 +19,11 @@ from rlsys.errors import RunFailed
 from rlsys.rollout import RolloutPlan
 from rlsys.summaries import GroupRef
 from rlsys.system.supervisor import MAX_RESTARTS, GaveUp
+from rlsys.turns import Side, Turns
 from rlsys.types import EpisodeEnd, Failure, Ticket
 from tests.fakes.fake_ray import FakeRay
 from tests.fakes.fake_ray import fake_ray as fake_ray
-from tests.fakes.fake_workers import PLAY, FakeDistributor, Script, run, until, version
+from tests.fakes.fake_workers import PLAY, FakeDistributor, Script, make_pool, run, until, version
 from tests.makers.made import ticket
 
 pytestmark = pytest.mark.usefixtures("fake_ray")
@@ -503,3 +504,70 @@ def test_a_worker_whose_node_gave_up_its_weight_store_has_its_own_restarts() -> 
         assert set(failed(groups)) == {0} and pool.restarts["w0"] >= 2
 
     run(script, scenario, distributor=Full())
+
+
+def in_turn(script: Script, scenario: Callable[[RolloutPool, Turns], Awaitable[None]], workers: int = 2) -> None:
+    """The learner and the workers use the same cards; what the learner does there is up to the scenario."""
+    turns = Turns()
+
+    async def whole() -> None:
+        pool = make_pool(script, workers, turns=turns)
+
+        async def give(side: Side) -> None:
+            await (pool.sleep() if side is Side.LEARNER else pool.wake())
+
+        turns.begin(give)
+        await pool.start()
+        await pool.adopt()
+        try:
+            await scenario(pool, turns)
+        finally:
+            await pool.stop()
+
+    asyncio.run(asyncio.wait_for(whole(), 60))
+
+
+def test_a_worker_that_dies_asleep_is_started_again_when_the_engines_have_the_cards() -> None:
+    workers: dict[str, Any] = {}
+    starts: list[bool] = []  # whether the learner held the cards
+    held = False
+
+    def start(worker: Any) -> None:
+        workers[worker.name] = worker
+        starts.append(held)
+
+    script = Script(start=start)
+
+    async def scenario(pool: RolloutPool, turns: Turns) -> None:
+        nonlocal held
+        async with turns.hold(Side.LEARNER):
+            held = True
+            assert all(worker.asleep for worker in workers.values())
+            workers["w0"].die()
+            pool.mark_dead(pool.members[0], pool.members[0].handle, RunFailed("it died asleep"))
+            await asyncio.sleep(0.05)
+            assert script.starts["w0"] == 1
+            held = False
+        await until(lambda: pool.members[0].state is State.READY)
+        assert not any(worker.asleep for worker in workers.values())
+        groups, _ = await play(pool, 4)
+        assert not failed(groups)
+
+    in_turn(script, scenario)
+    assert starts == [False] * 3
+
+
+def test_an_engine_that_cannot_fall_asleep_is_ended_and_the_learner_gets_the_card() -> None:
+    def sleep(worker: Any) -> None:
+        if worker.name == "w1" and script.starts["w1"] == 1:
+            raise EngineFailed("it was left half asleep")
+
+    script = Script(sleep=sleep)
+
+    async def scenario(pool: RolloutPool, turns: Turns) -> None:
+        async with turns.hold(Side.LEARNER):
+            assert pool.members[0].state is State.READY and pool.members[1].state is State.DEAD
+        await until(lambda: pool.members[1].state is State.READY)
+
+    in_turn(script, scenario)
+    assert script.starts == {"w0": 1, "w1": 2}
