@@ -150,6 +150,17 @@ class LearnerActor:
         self.rank.save_hf(Path(folder) / "hf", tokenizer_from, self._snapshot)
         self._snapshot.wait_copied()
 
+    @naming_holders()
+    def leave_card(self) -> None:
+        """As `LearnerRank.leave_card`; one that has not started has nothing there."""
+        if hasattr(self, "rank"):
+            self.rank.leave_card()
+
+    @naming_holders()
+    def return_to_card(self) -> None:
+        if hasattr(self, "rank"):
+            self.rank.return_to_card()
+
     @ray.method(concurrency_group=WRITING)
     def write(self) -> None:
         """Write what was copied, during the next updates."""

@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
@@ -36,6 +36,7 @@ from rlsys.system.parts import of_part
 from rlsys.system.patience import first_limit_s
 from rlsys.system.supervisor import Supervised
 from rlsys.system.weight_folder import WeightFolder, WeightManifest, join_manifests
+from rlsys.turns import Side, Turns
 
 log = logging.getLogger("rlsys.learner")
 
@@ -74,9 +75,11 @@ class LearnerGroup:
         options: GroupOptions,
         secrets: Mapping[str, str] | None = None,
         actor: type = LearnerActor,
+        turns: Turns | None = None,
     ) -> None:
-        """`secrets`: variables of the environment that must not stand in Ray's logs, where `env_vars` do."""
-        self.specs = specs
+        """`secrets`: variables of the environment that must not stand in Ray's logs, where `env_vars` do. turns: on the
+        cards that the ranks share with engines."""
+        self.specs, self._turns = specs, turns or Turns()
         self._actor = actor
         self.options = options
         self.secrets = secrets or {}
@@ -146,7 +149,9 @@ class LearnerGroup:
     async def measure_links(self) -> None:
         """Before the model loads: a wrong interface is found in seconds, and not by an update that never ends."""
         start_s = self.options.start_timeout_s
-        measured = await self.call_all(lambda rank: rank.measure_gbps.remote(), MEASURING, start_s, RANK_START)
+        measured = await self.call_all(
+            lambda rank: rank.measure_gbps.remote(), MEASURING, start_s, RANK_START, on_card=False
+        )
         text, slow = describe_links(min(measured), self.nodes, on_gpus=self.options.gpus > 0)
         log.log(logging.WARNING if slow or self.options.gpus else logging.INFO, "%s", text)
 
@@ -163,7 +168,9 @@ class LearnerGroup:
     async def connect(self, served: Any) -> None:
         """As `LearnerRank.connect`. Ranks that are gone are told by the next `begin`."""
         try:
-            await self.call_all(lambda rank: rank.connect.remote(served), "hearing of the reference's address")
+            await self.call_all(
+                lambda rank: rank.connect.remote(served), "hearing of the reference's address", on_card=False
+            )
         except (LearnerLost, RunFailed) as error:
             log.warning("%s", error)
 
@@ -179,7 +186,7 @@ class LearnerGroup:
         refs = await asyncio.to_thread(lambda: list(map(ray.put, shard_plan(plan, shards))))
         parts = iter([ref for ref in refs for _ in range(self._ranks_per_row)])
         lost: list[frozenset[int]] = await self.call_all(
-            lambda rank: rank.build.remote(next(parts)), f"building the rows of version {plan.version}"
+            lambda rank: rank.build.remote(next(parts)), f"building the rows of version {plan.version}", on_card=False
         )
         return frozenset().union(*lost)
 
@@ -247,7 +254,15 @@ class LearnerGroup:
 
     async def write(self) -> None:
         """Write what was copied last into its folder. Other calls may be made meanwhile, but no further snapshot."""
-        await self.call_all(lambda rank: rank.write.remote(), "writing a checkpoint")
+        await self.call_all(lambda rank: rank.write.remote(), "writing a checkpoint", on_card=False)
+
+    async def leave_card(self) -> None:
+        """What every rank keeps on its GPU goes to host memory."""
+        await self.call_all(lambda rank: rank.leave_card.remote(), "leaving the GPUs", on_card=False)
+
+    async def return_to_card(self) -> None:
+        """And comes back."""
+        await self.call_all(lambda rank: rank.return_to_card.remote(), "returning to the GPUs", on_card=False)
 
     async def load(self, folder: Path, *, optimizers_alone: bool = False) -> None:
         await self.call_all(lambda rank: rank.load.remote(str(folder), optimizers_alone), f"loading {folder}")
@@ -271,11 +286,15 @@ class LearnerGroup:
         timeout_s: float | None = None,
         key: str = RANK_CALL,
         on_ping: OnPing = ignore,
+        on_card: bool = True,
     ) -> list[Any]:
         """Every rank's answer. call: starts it on one rank. activity: "loading m", for messages. key: that sets
-        `timeout_s`: an update's if not given. on_ping: gets the answers of ranks to pings meanwhile."""
-        refs, timeout_s = [call(rank) for rank in self.actors], timeout_s or self.options.call_timeout_s
-        return await self._wait(refs, activity, timeout_s, key, [rank.ping.remote for rank in self.actors], on_ping)
+        `timeout_s`: an update's if not given. on_ping: gets the answers of ranks to pings meanwhile. on_card: it needs
+        the ranks' GPUs, where they have them in turn."""
+        timeout_s = timeout_s or self.options.call_timeout_s
+        async with self._turns.hold(Side.LEARNER) if on_card else nullcontext():
+            refs, pings = [call(rank) for rank in self.actors], [rank.ping.remote for rank in self.actors]
+            return await self._wait(refs, activity, timeout_s, key, pings, on_ping)
 
     async def _wait(
         self,

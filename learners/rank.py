@@ -139,6 +139,15 @@ class LearnerRank:
         if isinstance(reference, ServedReference):
             reference.connect(served)
 
+    def leave_card(self) -> None:
+        """The GPU is others' until `return_to_card`: models, optimizers and gradients go to host memory."""
+        if self._stage is not None:
+            self._stage.models.leave_card()
+
+    def return_to_card(self) -> None:
+        if self._stage is not None:
+            self._stage.models.return_to_card()
+
     @property
     def stage(self) -> Stage:
         if self._stage is None:

@@ -5,6 +5,7 @@ import json
 import math
 import shutil
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -167,6 +168,51 @@ def test_a_step_follows_the_gradient_and_reports_it(learner, path) -> None:
     assert metrics["memory/learner_rss_peak_mb"].value > 100
     assert learner.update(batch()).metrics["loss/total"].value < metrics["loss/total"].value
     assert learner.logprobs(PROBE) != start
+
+
+def both_models(learner: LearnerRank) -> list[dict[str, torch.Tensor]]:
+    return [tensors(learner), tensors(learner, learner.stage.models.critic_engine.module)]
+
+
+def leave_and_return(learner: LearnerRank, times: int) -> None:
+    for _ in range(times):
+        learner.leave_card()
+    for _ in range(times):
+        learner.return_to_card()
+
+
+def test_a_learner_that_leaves_the_card_between_all_calls_learns_the_same_bits(learner, path, tmp_path) -> None:
+    """On a CPU nothing is moved; but DeepSpeed clears every view of what it moves, and makes it again."""
+    outcomes = []
+    for leaves in (False, True):
+        away = partial(leave_and_return, learner, 2 * leaves)  # twice: a driver may not be sure
+        learner.begin(path, CONFIG, ActorCritic(), 6, 1.0)
+        away()
+        for step in range(3):
+            report = learner.update(batch(step))
+            assert report.applied
+            away()
+            learner.export(WeightFolder(tmp_path / f"versions-{leaves}"), step)
+            away()
+        folder = tmp_path / f"checkpoint-{leaves}"
+        save(learner, folder)
+        away()
+        scores = learner.logprobs(PROBE)
+        learner.load(folder)
+        away()
+        learner.update(batch(3))
+        outcomes.append((both_models(learner), scores))
+    (plain, plain_scores), (moved, moved_scores) = outcomes
+    assert all(map(same, plain, moved)) and plain_scores == moved_scores
+
+
+def test_a_learner_that_is_away_cannot_score(learner, path) -> None:
+    """Else the test above would pass with a `leave_card` that does nothing."""
+    begin(learner, path)
+    learner.leave_card()
+    assert not any(hasattr(p, "_hp_mapping") and p._hp_mapping for p in learner.stage.models.policy.parameters())
+    learner.return_to_card()
+    assert all(p._hp_mapping is not None for p in learner.stage.models.policy.parameters())
 
 
 @pytest.mark.parametrize("zero_stage", [1, 2, 3])
