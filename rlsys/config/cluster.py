@@ -64,10 +64,11 @@ class ClusterConfig:
     gpu_memory_gb: Optional[float] = None
     """Memory of one GPU in GB, for the memory check of `--dry-run` and of the start. null: what this machine's GPU
     reports, or 80 on a machine without one."""
-    placement: Literal["split", "shared"] = "split"
+    placement: Literal["split", "shared", "sleep"] = "split"
     """Division of the GPUs. split: each rank and each engine has GPUs of its own. shared: one rank and one engine work
     on one GPU at the same time; `engine.gpu_memory_utilization` is the engine's share of it, and the rank has the rest.
-    A run whose two parts do not fit is refused."""
+    A run whose two parts do not fit is refused. sleep: each GPU has a rank and an engine, which use it in turn: the
+    engines sleep while the ranks work, whose states lie in host memory while the engines do."""
     address: Optional[str] = None
     """Address of a running Ray cluster. null: the variable RAY_ADDRESS; if that is not set, a local cluster is
     started."""

@@ -151,7 +151,7 @@ def resolve(recipe: RecipeConfig, device: Device) -> RecipeConfig:
         learner=resolve_learner(recipe.learner, device),
         loop=replace(
             loop,
-            running_kv=loop.running_kv or device.running_kv,
+            running_kv=loop.running_kv or ("recompute" if recipe.cluster.placement == "sleep" else device.running_kv),
         ),
         cluster=resolve_cluster(recipe.cluster, device),
     )

@@ -7,6 +7,7 @@ import re
 import tempfile
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TypeVar
@@ -47,6 +48,7 @@ def on_engines(
     whose tools and judges are needed; none: the recipe's.
     """
     progress.doing("starting Ray")
+    recipe = replace(recipe, cluster=replace(recipe.cluster, placement="split"))  # no rank uses their GPUs
     playing = playing or [recipe]
     expected_services = wire.services(playing)
     device = connect(recipe.cluster, partial(wire.engine_needs, recipe, expected_services), run=recipe.name)

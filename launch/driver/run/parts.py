@@ -12,9 +12,8 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from actors.placement import ResourceRequest, place
+from actors.placement import place
 from actors.renderer import ChatRenderer
-from actors.services import Services
 from launch.checks import model_size
 from launch.checks.chat_template import copy_with_template
 from launch.checks.gpu_plan import host_bytes
@@ -42,8 +41,9 @@ from rlsys.config.recipe import RecipeConfig, RunConfig
 from rlsys.files import files_or_bad_input, shorten_path
 from rlsys.journal import Journal, read_journal
 from rlsys.seals import digest_of
-from rlsys.system.device import Device, require_device, resolve, resolve_run
+from rlsys.system.device import require_device, resolve, resolve_run
 from rlsys.system.weight_folder import WeightFolder
+from rlsys.turns import Turns
 
 SHOWN_AT_START = 400  # characters of the first prompt
 
@@ -76,7 +76,7 @@ def make_run(
             seal_model(directory, journal)
     renderer = load_renderer(config, model_path, playing, progress)
     progress.begin("starting Ray")
-    needs = partial(_needs, config.recipe, wire.services(playing, trained) if playing else None)
+    needs = partial(wire.needs_of_run, config.recipe, wire.services(playing, trained) if playing else None)
     device = connect(config.recipe.cluster, needs, run=config.recipe.name)
     config = resolve_run(config, device)
     recipe, playing = config.recipe, [resolve(stage_recipe, device) for stage_recipe in playing]
@@ -84,6 +84,11 @@ def make_run(
     services.on_gpus = bool(device.gpus_per_actor)
     for stage in config.stages:
         require_device(stage.config.learner, device)
+    turns = Turns()
+    forecast_s = (forecast or {}).get("update")
+    learner = wire.learner(recipe, device, directory.path / "nccl", loaded_teachers(config), forecast_s, turns)
+    pool = wire.pool(recipe, device, model_path, services.token, wire.secrets_of(playing), weights, playing, turns)
+    wire.take_turns(recipe, turns, learner, pool)
     return Run(
         config=config,
         dir=directory,
@@ -91,10 +96,9 @@ def make_run(
         journal=journal,
         renderer=renderer,
         device=device,
-        learner=wire.learner(
-            recipe, device, directory.path / "nccl", loaded_teachers(config), (forecast or {}).get("update")
-        ),
-        pool=wire.pool(recipe, device, model_path, services.token, wire.secrets_of(playing), weights, playing),
+        learner=learner,
+        pool=pool,
+        turns=turns,
         services=services,
         provenance=provenance,
         progress=progress,
@@ -183,19 +187,15 @@ def loaded_teachers(config: RunConfig) -> list[str]:
     return teachers_of((stage.config for stage in config.stages), loaded_by_ranks=True)
 
 
-def _needs(recipe: RecipeConfig, services: Services | None, device: Device) -> list[ResourceRequest]:
-    """services: None without engines."""
-    return wire.rank_needs(recipe, device) + (wire.engine_needs(recipe, services, device) if services else [])
-
-
 async def start_parts(run: Run, *, engines: bool) -> None:
     """The learner first: a supervised stage trains while the engines are still starting."""
     forget_playing(run.dir.path)
     recipe = run.config.recipe
     run.progress.begin(f"starting {recipe.learner.ranks} learner rank(s), {recipe.rollout.workers} rollout worker(s)")
     ranks, workers = recipe.learner.ranks, recipe.rollout.workers
-    needs = _needs(recipe, run.services if engines else None, run.device)
-    placement = await place(needs, timeout_s=recipe.cluster.placement_timeout_s, run=recipe.name)
+    needs = wire.needs_of_run(recipe, run.services if engines else None, run.device)
+    places = await place(needs, timeout_s=recipe.cluster.placement_timeout_s, run=recipe.name)
+    placement = wire.places_of_run(recipe, places) if engines else places
     shared = [(f"--run-dir {run.dir.path}", run.dir.path)]
     model = ("model.path", run.model_path)
     trained = [stage.config for stage in run.config.stages]

@@ -13,6 +13,7 @@ from actors.weights.check import LEAST_LIMIT, TAIL, TIMES_ROUNDING, WeightUpdate
 from rlsys.errors import RunFailed
 from rlsys.probe import Probe, ProbeValues, mean_gap
 from rlsys.system.device import RoundingUnits
+from rlsys.turns import Turns
 
 if TYPE_CHECKING:  # Ray and torch behind these
     from actors.pool import RolloutPool
@@ -47,12 +48,18 @@ class NoiseTrial:
 class WeightSync:
     """Between one learner and one pool.
 
-    units: of the side that rounds more coarsely. configured: `loop.mismatch_limit`.
+    units: of the side that rounds more coarsely. configured: `loop.mismatch_limit`. turns: on GPUs that both use.
     """
 
     def __init__(
-        self, learner: LearnerGroup, pool: RolloutPool, units: RoundingUnits, configured: float | None = None
+        self,
+        learner: LearnerGroup,
+        pool: RolloutPool,
+        units: RoundingUnits,
+        configured: float | None = None,
+        turns: Turns | None = None,
     ) -> None:
+        self._turns = turns or Turns()
         self._learner, self._pool, self._units, self._configured = learner, pool, units, configured
         self.probe: tuple[tuple[int, ...], ...] = ()  # token ids of a few prompts, on which both are compared
         self.gap: dict[str, float] = {}  # between their log-probabilities, as last measured
@@ -105,6 +112,10 @@ class WeightSync:
         the workers that come back without it: nothing else would end the wait. Raises RunFailed where that does not
         help and no worker serves.
         """
+        async with self._turns.wish():
+            return await self._with_versions(waiting)
+
+    async def _with_versions(self, waiting: Awaitable[T]) -> T:
         task = asyncio.ensure_future(waiting)
         try:
             while True:

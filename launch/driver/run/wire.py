@@ -6,6 +6,7 @@ import os
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from actors.judge import JudgeServiceConfig, start_judge
 from actors.members import PoolOptions
@@ -43,6 +44,7 @@ from rlsys.system.calls import SERVICE_TOKEN
 from rlsys.system.device import Device, dtype_of, gpu_env, require_resolved, resolve
 from rlsys.system.served import REFERENCE_SERVICE
 from rlsys.system.weight_folder import WeightFolder
+from rlsys.turns import Side, Turns
 
 # What every actor inherits from the driver's environment on the nodes of a cluster: names, and how names begin.
 PASSED_ON = ("RLSYS_OWNER", "HF_HUB_OFFLINE", "HF_HOME", "HF_HUB_CACHE", "HF_ENDPOINT", "WANDB_MODE",
@@ -178,10 +180,12 @@ def pool(
     secrets: dict[str, str],
     weights: WeightFolder | None = None,
     playing: Sequence[RecipeConfig] = (),
+    turns: Turns | None = None,
 ) -> RolloutPool:
     """Every rollout worker of a recipe, not yet started.
 
     weights: of a run that has a learner. playing: the stages whose episodes it plays, where they are not the recipe's.
+    turns: on the GPUs that the learner's ranks use too.
     """
     rollout = recipe.rollout
     threads = require_resolved(rollout.threads)
@@ -204,6 +208,7 @@ def pool(
                 threads=threads,
                 running_kv=recipe.loop.running_kv,
                 gpu_cache_mb=cache_mb,
+                sleeps=recipe.cluster.placement == "sleep" and weights is not None,
             ),
             run_seed=recipe.seed,
             scoring=scoring(recipe),
@@ -228,7 +233,8 @@ def pool(
         run=recipe.name,
         publish_deadline_s=recipe.loop.publish_deadline_s,
     )
-    return RolloutPool(specs, options, distributor=distributor(recipe, weights) if weights is not None else None)
+    carrier = distributor(recipe, weights) if weights is not None else None
+    return RolloutPool(specs, options, distributor=carrier, turns=turns)
 
 
 def split_adapter(model_path: str, recipe: RecipeConfig) -> tuple[str, LoraConfig | None, str]:
@@ -260,15 +266,34 @@ def teacher_worlds(
 
 def gpus_each(recipe: RecipeConfig, device: Device) -> float:
     """Of a learner rank, and of an engine for each process that it is divided among."""
-    return device.gpus_per_actor * (0.5 if recipe.cluster.placement == "shared" else 1.0)
+    return device.gpus_per_actor * (1.0 if recipe.cluster.placement == "split" else 0.5)
+
+
+def take_turns(recipe: RecipeConfig, turns: Turns, learner: LearnerGroup, pool: RolloutPool) -> None:
+    """With `cluster.placement=sleep`: the side that gets the GPUs comes when the other one has left them."""
+    if recipe.cluster.placement != "sleep":
+        return
+
+    async def give(side: Side) -> None:
+        if side is Side.LEARNER:
+            await pool.sleep()
+            await learner.return_to_card()
+        else:
+            await learner.leave_card()
+            await pool.wake()
+
+    turns.begin(give)
 
 
 def rank_needs(recipe: RecipeConfig, device: Device) -> list[ResourceRequest]:
-    """What the learner's ranks ask of the cluster."""
-    config, gpus, lower = recipe.learner, gpus_each(recipe, device), "learner.ranks"
-    return [
-        ResourceRequest(what="learner rank", cpus=config.threads or 1, gpus=gpus, lower=lower, gathers=True)
-    ] * config.ranks
+    """What the learner's ranks ask of the cluster; where engines use their GPUs in turn, a bundle for each GPU, since
+    Ray divides those of a larger one by numbers alone."""
+    config, turns = recipe.learner, recipe.cluster.placement == "sleep"
+    gpus = device.gpus_per_actor if turns else gpus_each(recipe, device)
+    request = ResourceRequest(
+        what="learner rank", cpus=config.threads or 1, gpus=gpus, lower="learner.ranks", gathers=not turns
+    )
+    return [request] * config.ranks
 
 
 def engine_needs(recipe: RecipeConfig, services: Services, device: Device) -> list[ResourceRequest]:
@@ -279,15 +304,37 @@ def engine_needs(recipe: RecipeConfig, services: Services, device: Device) -> li
     return [worker] * rollout.workers + services.needs(on_gpus=bool(device.gpus_per_actor))
 
 
+def needs_of_run(recipe: RecipeConfig, services: Services | None, device: Device) -> list[ResourceRequest]:
+    """Of ranks, rollout workers and services. services: None where nothing is played."""
+    ranks = rank_needs(recipe, device)
+    if services is None:
+        return ranks
+    engines = engine_needs(recipe, services, device)
+    if recipe.cluster.placement != "sleep":
+        return ranks + engines
+    pairs = [
+        replace(rank, what="learner rank and rollout worker", cpus=rank.cpus + engine.cpus)
+        for rank, engine in zip(ranks, engines, strict=False)
+    ]
+    return pairs + engines[len(ranks) :]
+
+
+def places_of_run(recipe: RecipeConfig, places: Sequence[Any]) -> list[Any]:
+    """One for each rank, rollout worker and service, of those that `needs_of_run` has got."""
+    ranks = recipe.learner.ranks
+    return [*places[:ranks], *(places if recipe.cluster.placement == "sleep" else places[ranks:])]
+
+
 def learner(
     recipe: RecipeConfig,
     device: Device,
     dumps: Path | None = None,
     teachers: Sequence[str] = (),
     update_forecast_s: float | None = None,
+    turns: Turns | None = None,
 ) -> LearnerGroup:
     """Every learner rank of a recipe, not yet started. dumps: where NCCL's flight recorder writes, if it has to.
-    teachers: models that the ranks load besides."""
+    teachers: models that the ranks load besides. turns: on the GPUs that engines use too."""
     config = recipe.learner
     gpus = gpus_each(recipe, device)
     env_vars = learner_environment(config, device) | gpu_env(gpus)
@@ -318,7 +365,7 @@ def learner(
         run=recipe.name,
         update_forecast_s=update_forecast_s,
     )
-    return LearnerGroup(rank_specs(first, config.ranks), options, secrets_of([]))
+    return LearnerGroup(rank_specs(first, config.ranks), options, secrets_of([]), turns=turns)
 
 
 def learner_environment(config: LearnerConfig, device: Device) -> dict[str, str]:

@@ -17,6 +17,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import replace
 from typing import Any
 
@@ -51,6 +52,7 @@ from rlsys.rollout import RolloutPlan
 from rlsys.seeds import derive
 from rlsys.summaries import GroupRef, credit_group
 from rlsys.system.device import require_resolved
+from rlsys.turns import Side
 from rlsys.types import Ticket, Trajectory
 
 
@@ -147,23 +149,24 @@ class Stepper:
         metrics += [{"lag/bound": Max(self.buffer.max_policy_lag)}]  # a run may be continued with another one
         metrics += [metrics_by_env(groups, harvest.outcomes, self.stage.config.envs, state.version)]
         trained, packed, credit = 0, 0, TokenCredit()
-        if plan is not None:
-            with clock.phase("update"):
-                report = await update(run, plan)
-            metrics.append(report.metrics)
-            credit = TokenCredit(found=report.advantages, version=plan.version, max_token_lag=plan.max_token_lag)
-            packed, trained = plan.num_tokens, plan.num_loss_tokens if report.applied else 0
-        with clock.phase("publish_previous"):  # to its end, a stop or not: the weights are those of no row by now
-            await run.tasks.complete(self.wait_written())
-        # From here to the end of `_account` nothing may wait: the weights, the journal and the state are one.
-        run.count_step(trained)
-        self.buffer.mark_trained()
-        self._account(harvest)
-        publication: WeightUpdate | None = None
-        if trained:  # a step without signal publishes nothing: versions count weights, not steps
-            state.version += 1
-            with clock.phase("export"):
-                publication = await run.tasks.complete(run.sync.export(state.version))
+        async with run.turns.hold(Side.LEARNER) if plan is not None else nullcontext():
+            if plan is not None:
+                with clock.phase("update"):
+                    report = await update(run, plan)
+                metrics.append(report.metrics)
+                credit = TokenCredit(found=report.advantages, version=plan.version, max_token_lag=plan.max_token_lag)
+                packed, trained = plan.num_tokens, plan.num_loss_tokens if report.applied else 0
+            with clock.phase("publish_previous"):  # to its end, a stop or not: the weights are those of no row by now
+                await run.tasks.complete(self.wait_written())
+            # From here to the end of `_account` nothing may wait: the weights, the journal and the state are one.
+            run.count_step(trained)
+            self.buffer.mark_trained()
+            self._account(harvest)
+            publication: WeightUpdate | None = None
+            if trained:  # a step without signal publishes nothing: versions count weights, not steps
+                state.version += 1
+                with clock.phase("export"):
+                    publication = await run.tasks.complete(run.sync.export(state.version))
         row = StepRow(
             stage=self.stage.name,
             step=state.step,
@@ -191,7 +194,7 @@ class Stepper:
             run.state.add_publish(published["weights/publish_s"])
             run.journal.publish(version, step=row.step)
         await self.buffer.release(self.buffer.groups_per_step, live_version=version)
-        metrics = {**metrics, **run.sync.gap, **self.curriculum.row(), **await engine_metrics(run)}
+        metrics = {**metrics, **run.sync.gap, **self.curriculum.row(), **run.turns.row(), **await engine_metrics(run)}
         metrics |= self.evaluations.row()
         run.journal.commit()
         return metrics

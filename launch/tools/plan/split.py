@@ -12,7 +12,7 @@ from rlsys.config.recipe import RecipeConfig, RunConfig
 
 Offload = Literal["none", "optimizer", "all"]
 Zero = Literal[1, 2, 3]
-Placement = Literal["split", "shared"]
+Placement = Literal["split", "shared", "sleep"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -131,3 +131,19 @@ def test_one_gpu_is_for_one_rank_and_one_engine() -> None:
     for key in ("learner.ranks", "rollout.workers", "engine.tensor_parallel"):
         with refused(key, says="one rank and one engine on one GPU"):
             compose("quickstart", [shared, f"{key}=2"])
+
+
+@pytest.mark.parametrize(
+    ("overrides", "key"),
+    [
+        (["rollout.workers=2"], "rollout.workers"),
+        (["engine.tensor_parallel=2"], "engine.tensor_parallel"),
+        (["learner.zero_stage=3"], "learner.zero_stage"),
+        (["learner.offload=optimizer"], "learner.offload"),
+        (["model.lora.rank=8"], "model.lora.rank"),
+        (["loop.running_kv=keep"], "loop.running_kv"),
+    ],
+)
+def test_what_cannot_leave_a_gpu_takes_no_turns_on_it(overrides: list[str], key: str) -> None:
+    with refused(key, says="with cluster.placement=sleep"):
+        compose("quickstart", ["cluster.placement=sleep", *overrides])

@@ -22,6 +22,7 @@ from rlsys.config.recipe import RecipeConfig
 from rlsys.errors import BadInput
 from rlsys.system.calls import SERVICE_TOKEN
 from rlsys.system.device import DEVICES, resolve, resolve_run
+from rlsys.system.weight_folder import WeightFolder
 from tests.refused import refused
 
 KEY = "sk-very-secret-key"
@@ -271,3 +272,35 @@ def test_a_served_teacher_is_started_with_the_share_that_its_vocabulary_leaves(
     trained = compose.compose("quickstart", overrides).stages[-1].config
     (server,) = wire.services([trained], [trained]).servers
     assert server.config.engine.gpu_memory_utilization == share
+
+
+SLEEP = ["cluster.placement=sleep", "learner.ranks=4", "rollout.workers=4", "rollout.threads=8"]
+
+
+def test_who_takes_turns_gets_a_bundle_for_each_gpu_and_two_places_in_it() -> None:
+    config, device = compose.compose("quickstart", SLEEP).recipe, DEVICES["cuda"]
+    services = wire.services([recipe(model="m")])
+    services.on_gpus = True
+    needs = wire.needs_of_run(config, services, device)
+    assert [(need.gpus, need.cpus, need.gathers) for need in needs[:4]] == [(1, 9, False)] * 4
+    assert [need.what for need in needs[4:]] == [need.what for need in services.needs(on_gpus=True)]
+    places = wire.places_of_run(config, ["a", "b", "c", "d", "judge"])
+    assert places == ["a", "b", "c", "d", "a", "b", "c", "d", "judge"]  # ranks, workers, services
+    assert {need.gpus for need in wire.needs_of_run(config, None, device)} == {1}
+    assert wire.gpus_each(config, device) == 0.5
+
+
+def test_who_does_not_has_a_place_of_its_own() -> None:
+    config, device = compose.compose("quickstart", ["learner.ranks=2", "rollout.workers=3"]).recipe, DEVICES["cuda"]
+    needs = wire.needs_of_run(config, wire.services([config]), device)
+    assert [need.gpus for need in needs] == [1] * 5
+    assert wire.places_of_run(config, list("abcde")) == list("abcde")
+
+
+def test_an_engine_that_shares_its_gpu_in_turn_can_sleep_and_recomputes_what_it_forgot(tmp_path: Path) -> None:
+    config = compose.compose("quickstart", SLEEP).recipe
+    for device, sleeps in ((DEVICES["cuda"], True), (DEVICES["cpu"], False)):
+        full = resolve(config, device)
+        pool = wire.pool(full, device, "model", "", {}, WeightFolder(tmp_path))
+        assert {member.spec.engine.sleeps for member in pool.members} == {sleeps}
+        assert {member.spec.engine.running_kv for member in pool.members} == {"recompute"}
