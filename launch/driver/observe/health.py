@@ -340,6 +340,8 @@ class HealthMonitor:
         before, rollout, learner = self._engines, self._setting.recipe.rollout, self._setting.recipe.learner
         if not self._setting.gpus or row.busy is None or row.alive is None or row.learner_idle is None:
             return ""
+        if self._setting.recipe.cluster.placement != "split":  # there is nothing to move
+            return ""
         self._engines = row.busy, row.alive
         if before is None or row.busy < before[0] or row.alive <= before[1]:  # an engine that came back counts from 0
             return ""

@@ -191,8 +191,9 @@ def _devices(config: RunConfig) -> str:
     workers, ways, ranks = recipe.rollout.workers if playing else 0, recipe.engine.tensor_parallel, recipe.learner.ranks
     served = gpus_of_services(config)
     more = f" + {served} of services" if served else ""
-    if recipe.cluster.placement == "shared" and workers:
-        return f"1 engine and 1 rank on one{more} = {1 + served}"
+    if recipe.cluster.placement != "split" and workers:
+        together = "at the same time" if recipe.cluster.placement == "shared" else "in turn"
+        return f"an engine and a rank on each of {ranks}, {together}{more} = {ranks + served}"
     return f"{workers} engines x {ways} + {ranks} ranks{more} = {workers * ways + ranks + served}"
 
 

@@ -79,7 +79,7 @@ def _too_few(split: Split, nodes: Nodes, served: int) -> str | None:
     if fits_nodes(nodes, split, served):
         return None
     engines = f"{split.workers} engines x {split.tensor_parallel} + {split.ranks} ranks"
-    demand = "a rank and an engine on 1" if split.placement == "shared" else engines
+    demand = engines if split.placement == "split" else f"a rank and an engine on each of {split.ranks}"
     demand += f" + {served} of services" if served else ""
     return f"{demand} = {split.gpus + served} GPUs, {nodes.all_gpus} are there ({nodes.describe()})"
 

@@ -21,7 +21,16 @@ from launch.driver.stages.train import gpus_of_services, services_of
 from launch.tools.plan.calibrate import Calibration, calibrate
 from launch.tools.plan.memory import Memory, device_of, plan_memory, with_less_memory
 from launch.tools.plan.nodes import Nodes, assumed_nodes
-from launch.tools.plan.schedule import Source, Timed, best_splits, fixed_of, rl_recipe, same_kind, time_step
+from launch.tools.plan.schedule import (
+    Source,
+    Timed,
+    best_splits,
+    can_take_turns,
+    fixed_of,
+    rl_recipe,
+    same_kind,
+    time_step,
+)
 from launch.tools.plan.split import Split, keys_for, other_splits, split_of, with_split
 from launch.tools.plan.trace import read_trace
 from rlsys.config.recipe import RunConfig
@@ -179,7 +188,9 @@ def _time(config: RunConfig, source: Source, served: int | None) -> tuple[Timed 
         return None, str(error), ()
     if source.nodes.card is None or served is None:
         return timed, "", ()
-    splits = best_splits(config, source, same_kind(config, source.nodes, source.heads, served), served, timed)
+    measured = source.calibration is not None
+    candidates = same_kind(config, source.nodes, source.heads, served, measured=measured)
+    splits = best_splits(config, source, candidates, served, timed)
     return timed, "", splits
 
 
@@ -235,8 +246,8 @@ def find_offers(request: Request, config: RunConfig, source: Source, served: int
     before = split_of(config.recipe)
     kinds: dict[Any, list[Split]] = {}
     most = most_zero(config.recipe.model.lora.rank > 0)
-    for split in other_splits(nodes, before, source.heads, served, most_zero=most):
-        kinds.setdefault((split.offload, split.zero_stage, split.tensor_parallel), []).append(split)
+    for split in other_splits(nodes, before, source.heads, served, most_zero=most, in_turn=can_take_turns(config)):
+        kinds.setdefault((split.offload, split.zero_stage, split.tensor_parallel, split.placement), []).append(split)
     offered = 0
     for candidates in sorted(kinds.values(), key=lambda splits: len(_other_keys(splits[0].overrides(before)))):
         fits = [split for split in candidates if plan_memory(with_split(config, split), nodes, served).problem is None]

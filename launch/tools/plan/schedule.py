@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from launch.checks.gpu_memory import ModelShape
+from launch.config.placement import check_placement
 from launch.tools.plan.answers import Answers, assume_answers
 from launch.tools.plan.calibrate import Calibration
 from launch.tools.plan.forecast import Forecast, forecast, setting_of
@@ -62,6 +63,8 @@ def time_step(recipe: RecipeConfig, source: Source) -> Timed:
 def _speed(recipe: RecipeConfig, source: Source) -> tuple[Speed, Answers]:
     calibration, nodes = source.calibration, source.nodes
     if calibration is not None:
+        if recipe.cluster.placement == "sleep":
+            raise BadInput("a run says nothing of GPUs that are used in turn: plan without --from")
         cores = None if nodes.cores is None else float(nodes.cores * nodes.count)
         threads = recipe.learner.threads
         speed = calibration.speed_for(
@@ -96,7 +99,8 @@ def _bound(recipe: RecipeConfig, source: Source) -> float:
     share = episodes / recipe.rollout.workers
     full = min(float(speed.seats), share * (1 + recipe.loop.max_policy_lag))
     learner = speed.fixed_s + speed.token_s * answers.packed * episodes + speed.export_s
-    return max(learner, share * answers.mean_tokens / speed.engine_rate(full))
+    engines = share * answers.mean_tokens / speed.engine_rate(full)
+    return max(learner, engines) if speed.turn_s is None else learner + engines + 2 * speed.turn_s
 
 
 def best_splits(
@@ -113,19 +117,35 @@ def best_splits(
             continue
         timed.append((_bound(recipe, source), split, recipe))
     timed.sort(key=lambda entry: entry[0])
+    apart = [entry for entry in timed if entry[1].placement == "split"]
+    in_turn = [entry for entry in timed if entry[1].placement != "split"]
     fastest = [
         current if current is not None and current.split == split else time_step(recipe, source)
-        for _, split, recipe in timed[:SIMULATED]
+        for _, split, recipe in [*apart[:SIMULATED], *in_turn]
     ]
     return sorted(fastest, key=lambda candidate: candidate.forecast.seconds)
 
 
-def same_kind(config: RunConfig, nodes: Nodes, heads: int, served: int = 0) -> list[Split]:
-    """Every split of all GPUs into ranks and engines that changes no other key."""
-    before = split_of(config.recipe)
+def can_take_turns(config: RunConfig) -> bool:
+    """Whether all stages could, with other numbers of ranks and engines alone."""
+    recipes = [config.recipe, *(stage.config for stage in config.stages)]
+    divided = [replace(recipe, cluster=replace(recipe.cluster, placement="sleep")) for recipe in recipes]
+    try:
+        for recipe in divided:
+            workers = replace(recipe.rollout, workers=recipe.learner.ranks)
+            check_placement(replace(recipe, rollout=workers))
+    except BadInput:
+        return False
+    return True
+
+
+def same_kind(config: RunConfig, nodes: Nodes, heads: int, served: int = 0, *, measured: bool = False) -> list[Split]:
+    """Every split of all GPUs into ranks and engines that changes no other key; and all of them in turn, which no run
+    has `measured`."""
+    before, in_turn = split_of(config.recipe), not measured and can_take_turns(config)
     return [
         split
-        for split in other_splits(nodes, before, heads, served)
+        for split in other_splits(nodes, before, heads, served, in_turn=in_turn)
         if (split.zero_stage, split.offload, split.tensor_parallel)
         == (before.zero_stage, before.offload, before.tensor_parallel)
     ]

@@ -154,14 +154,19 @@ def _split_lines(plan: Plan) -> list[str]:
         f"{timed.split.describe()}  {_seconds(timed.forecast.seconds)} s" + "  <- best" * (timed.split == best)
         for timed in ordered
     ]
-    return ["", f"splits of {plan.nodes.all_gpus} GPUs (ranks + engines)    {'     '.join(texts)}"]
+    lines = ["", f"splits of {plan.nodes.all_gpus} GPUs (ranks + engines)    {'     '.join(texts)}"]
+    in_turn = next((split for split in by_split if split.placement == "sleep"), None)
+    if in_turn is not None:
+        lines.append(f"  in turn: {' '.join(keys_for(plan.config.recipe, in_turn))}; no GPU has run that yet")
+    return lines
 
 
 def _best_keys(plan: Plan) -> list[str]:
-    """What to add to the command for the fastest split, if it is another one and faster by more than noise."""
-    if not plan.splits or plan.timed is None:
+    """What to add to the command for the fastest split of those that GPUs have run, if it is another one and faster by
+    more than noise."""
+    best = next((timed for timed in plan.splits if timed.split.placement == "split"), None)
+    if best is None or plan.timed is None or plan.timed.split.placement != "split":
         return []
-    best = plan.splits[0]
     if best.forecast.seconds > (1 - SLIGHT) * plan.timed.forecast.seconds:
         return []
     return keys_for(plan.config.recipe, best.split)

@@ -50,6 +50,7 @@ class Setting:
     cores: float | None = None  # that all parts share; None: each has its own device
     engine_cores: float = 1.0
     learner_cores: float = 1.0
+    turn_s: float | None = None  # in which a device goes from engine to learner or back; None: each has its own
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -118,7 +119,7 @@ class SimulatedStage:
         self.finished: dict[int, SimulatedGroup] = {}
         self.free = setting.groups_per_step * (1 + setting.max_policy_lag)
         self.version = self.live = 0
-        self.publishing = self.paused = False
+        self.publishing = self.paused = self.asleep = False
         self.work_s = 0.0  # left of what the learner does
         self.then: Callable[[], None] | None = None  # behind it; None: it waits
         self.done: list[SimulatedStep] = []
@@ -141,7 +142,7 @@ class SimulatedStage:
         running = [len(engine.running) for engine in self.engines]
         demand = sum(count > 0 for count in running) * setting.engine_cores + works * setting.learner_cores
         share = 1.0 if setting.cores is None or demand <= setting.cores else setting.cores / demand
-        stands = 0.0 if self.paused else share
+        stands = 0.0 if self.paused or self.asleep else share
         return [
             stands / (setting.base_s + setting.each_s * count) if count else 0.0 for count in running
         ], share if works else 0.0
@@ -259,8 +260,9 @@ class SimulatedStage:
 
     def update(self) -> None:
         self.publish_wait_s = self.now - self.since
-        self.since = self.now
-        self.work(self.cost.update_s + self.cost.export_s, self.trained)
+        self.since, turn_s = self.now, self.setting.turn_s
+        self.asleep = turn_s is not None
+        self.work((turn_s or 0.0) + self.cost.update_s + self.cost.export_s, self.trained)
 
     def trained(self) -> None:
         lag = max(self.version - group.start_version for group in self.taken)
@@ -276,8 +278,13 @@ class SimulatedStage:
         self.history += self.taken
         self.busy_before, self.taken, self.publishing = busy, [], True
         self.version += 1
-        self.at(max(0.0, self.cost.publish_s - self.cost.pause_s), self.pause)
-        self.at(self.cost.publish_s, self.published)
+        turn_s = self.setting.turn_s or 0.0
+        self.at(turn_s, self.wake)
+        self.at(turn_s + max(0.0, self.cost.publish_s - self.cost.pause_s), self.pause)
+        self.at(turn_s + self.cost.publish_s, self.published)
+
+    def wake(self) -> None:
+        self.asleep = False
 
     def pause(self) -> None:
         self.paused = True

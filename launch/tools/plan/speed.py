@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from launch.checks.gpu_memory import BYTES, ModelShape, adapter_parameters, engine_memory
-from launch.checks.gpu_plan import engine_plan
+from launch.checks.gpu_memory import BYTES, ModelShape, adapter_parameters, engine_memory, moved_bytes
+from launch.checks.gpu_plan import engine_plan, rank_plan
 from launch.tools.plan.answers import Answers
 from launch.tools.plan.nodes import Nodes
 from launch.tools.plan.rates import (
@@ -28,6 +28,7 @@ from rlsys.system.device import require_resolved
 # Besides launch/tools/plan/rates.py; docs/how-to/plan-a-run.md lists both.
 OF_NETWORK = 0.98  # of its rate: headers take the rest
 HOST = 1e10  # bytes/s of a rank's optimizer in host memory
+LINK = 2e10  # bytes/s between a card and pinned host memory: assumed, two thirds of PCIe 4's 16 lanes
 OFFLOADED = 28  # bytes that a step of AdamW reads and writes for a parameter: gradient, master, two moments
 USUAL_NETWORK = 100.0  # Gbit/s, where there are several nodes
 
@@ -50,6 +51,7 @@ class Speed:
     learner_cores: float = 1.0
     token_flops: float | None = None  # of a packed token; None where it was measured
     start_s: float | None = None  # of an engine, once; None where it was not measured
+    turn_s: float | None = None  # in which a card goes from one side to the other; None: each side has its own
 
     def engine_rate(self, sequences: float) -> float:
         """Tokens/s of one engine with so many sequences."""
@@ -81,7 +83,8 @@ def estimate(
     algorithm = make_algorithm(recipe.algorithm)
     steps = algorithm.epochs * algorithm.minibatches  # of the optimizer
     offloaded = 0.0 if learner.offload == "none" else steps * OFFLOADED * trained / learner.ranks / HOST
-    away = learner.ranks + recipe.rollout.workers * ways > nodes.gpus and nodes.count > 1
+    cards = learner.ranks if recipe.cluster.placement == "sleep" else learner.ranks + recipe.rollout.workers * ways
+    away = cards > nodes.gpus and nodes.count > 1
     return Speed(
         token_s=token_s / learner.ranks,
         fixed_s=offloaded,
@@ -94,7 +97,14 @@ def estimate(
         load_s=load_s,
         token_flops=flops,
         start_s=start_s(rates, shape),
+        turn_s=turn_s(recipe, shape, dtype) if recipe.cluster.placement == "sleep" else None,
     )
+
+
+def turn_s(recipe: RecipeConfig, shape: ModelShape, dtype: str) -> float:
+    """What one side takes to host memory and the other one brings from there, one after the other."""
+    rank = moved_bytes(shape, rank_plan(shape, recipe, dtype, moved=True))
+    return (rank + shape.parameters * BYTES[dtype]) / LINK
 
 
 def forward_token_flops(shape: ModelShape, context: float, adapter: int = 0) -> float:
@@ -142,10 +152,12 @@ def assumptions(speed: Speed, network: float | None) -> Mapping[str, str]:
     """What an estimate takes for granted."""
     links = {"network": f"{network or USUAL_NETWORK:g} Gbit/s between nodes"} if speed.carry_s else {}
     rates = RATES[MEASURED]
+    turns = {} if speed.turn_s is None else {"turns": f"{LINK / 1e9:g} GB/s between a card and its host"}
     return {
         "update": f"a learner as profiled on one {MEASURED}, with a model of .42 B",
         "engine": f"{rates.of_bandwidth.value:.0%} of the memory's bandwidth and {rates.engine_step.value * 1e3:g} ms "
         "an engine's step",
         **links,
+        **turns,
         "failures": "no failures, evaluations or checkpoints",
     }

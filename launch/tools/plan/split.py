@@ -27,9 +27,9 @@ class Split:
 
     @property
     def gpus(self) -> int:
-        if self.placement == "shared":
-            return 1
-        return self.ranks + self.workers * self.tensor_parallel
+        if self.placement == "split":
+            return self.ranks + self.workers * self.tensor_parallel
+        return self.ranks
 
     def keys(self) -> dict[str, str]:
         return {
@@ -47,6 +47,8 @@ class Split:
         return [f"{key}={value}" for key, value in self.keys().items() if value != before[key]]
 
     def describe(self) -> str:
+        if self.placement == "sleep":
+            return f"{self.ranks} in turn"
         return f"{self.ranks}+{self.workers}" + (f"x{self.tensor_parallel}" if self.tensor_parallel > 1 else "")
 
 
@@ -108,14 +110,17 @@ def most_engines(nodes: Nodes, ranks: int, tensor_parallel: int, served: int = 0
 
 
 def fits_nodes(nodes: Nodes, split: Split, served: int = 0) -> bool:
-    if split.placement == "shared":
+    if split.placement != "split":
         return split.gpus + served <= nodes.all_gpus
     enough = split.ranks + served <= nodes.all_gpus
     return enough and split.workers <= most_engines(nodes, split.ranks, split.tensor_parallel, served)
 
 
-def other_splits(nodes: Nodes, split: Split, heads: int, served: int = 0, *, most_zero: Zero = 3) -> Iterator[Split]:
-    """Every way to use all GPUs with the same offload and stage, then with keys changed: fewest changes first."""
+def other_splits(
+    nodes: Nodes, split: Split, heads: int, served: int = 0, *, most_zero: Zero = 3, in_turn: bool = False
+) -> Iterator[Split]:
+    """Every way to use all GPUs with the same offload and stage, then with keys changed: fewest changes first; and all
+    of them in turn, where nothing else has to change for it."""
     ways = [way for way in (1, 2, 4, 8) if way <= nodes.gpus and heads % way == 0]
     ways.sort(key=lambda way: way != split.tensor_parallel)
     stages: list[Zero] = [split.zero_stage, *((most_zero,) if split.zero_stage < most_zero else ())]
@@ -131,3 +136,6 @@ def other_splits(nodes: Nodes, split: Split, heads: int, served: int = 0, *, mos
                             ranks=ranks, workers=workers, tensor_parallel=way, zero_stage=stage, offload=offload,
                             sequence_parallel=sharing,
                         )  # fmt: skip
+    all_gpus = nodes.all_gpus - served
+    if in_turn and all_gpus and all_gpus % sharing == 0 and all_gpus <= MOST_RANKS:
+        yield replace(split, ranks=all_gpus, workers=all_gpus, placement="sleep")

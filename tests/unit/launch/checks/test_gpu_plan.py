@@ -214,7 +214,7 @@ ONE_GPU = ["model.lora.rank=32", "cluster.placement=shared", "learner.ranks=1", 
 def test_a_rank_and_an_engine_on_one_gpu_fit_with_an_adapter_or_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
     recipe = "gpu/qwen2.5-7b-8xa100"
     code, out, _ = dry(capsys, recipe, *ONE_GPU, "engine.gpu_memory_utilization=0.4")
-    assert code == 0 and "1 engine and 1 rank on one = 1" in out
+    assert code == 0 and "an engine and a rank on each of 1, at the same time = 1" in out
     assert "0.2 adapter" in rows_of(out)["rank"] and "0.2 adapter" in rows_of(out)["engine"]
     code, _, err = dry(capsys, recipe, *ONE_GPU, "engine.gpu_memory_utilization=0.85")
     assert code == 2 and "do not fit on one GPU of 80 GB" in err

@@ -77,7 +77,8 @@ def test_the_time_of_a_step_is_that_of_a_dry_run(capsys: pytest.CaptureFixture[s
 def test_the_best_split_comes_with_its_command(capsys: pytest.CaptureFixture[str]) -> None:
     words = [*TWO_NODES, "--answer-tokens", "8192"]
     _, report = plan(capsys, *words)
-    own, best = report["time"]["forecast"], report["splits"][0]
+    own = report["time"]["forecast"]
+    best = next(split for split in report["splits"] if split["split"]["placement"] == "split")
     assert (best["split"]["ranks"], best["split"]["workers"]) == (7, 9)
     assert best["forecast"]["seconds"] < own["seconds"] and own["learner_idle"] > 0.4
     assert report["command"] == "rlsys train gpu/qwen2.5-7b-16xa100 learner.ranks=7 rollout.workers=9"
@@ -213,3 +214,30 @@ def test_a_rank_and_an_engine_that_share_their_gpu_are_planned_on_one(capsys: py
     code, report = plan(capsys, *words, "--nodes", "1x2xA100-80G", "engine.gpu_memory_utilization=0.9")
     assert code == 2 and any("cluster.placement=split" in offer["keys"] for offer in report["offers"])
     assert all("learner.zero_stage=3" not in offer["keys"] for offer in report["offers"])
+
+
+def test_one_gpu_is_enough_in_turn(capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["gpu/qwen2.5-7b-8xa100", "--shape", "1.5b", "--nodes", "1x1xA100-80G", "--answer-tokens", "1024"]
+    alone = ["learner.ranks=1", "rollout.workers=1"]
+    code, report = plan(capsys, *words, *alone)
+    assert code == 2 and ["cluster.placement=sleep"] in [offer["keys"] for offer in report["offers"]]
+    code, report = plan(capsys, *words, *alone, "cluster.placement=sleep")
+    assert code == 0 and report["fits"]
+    host = next(row for row in report["memory"] if row["name"] == "host")
+    moved = next(part["bytes"] for part in host["parts"] if part["what"] == "off the cards")
+    rank = next(row for row in report["memory"] if row["name"] == "rank")
+    kept = sum(part["bytes"] for part in rank["parts"] if not part["what"].startswith("activations"))
+    assert moved == kept > 0
+
+
+def test_divisions_in_space_and_in_time_are_compared(capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["gpu/qwen2.5-7b-8xa100", "--nodes", "1x8xA100-80G", "--answer-tokens", "2048"]
+    code, report = plan(capsys, *words)
+    assert code == 0 and {split["split"]["placement"] for split in report["splits"]} == {"split", "sleep"}
+    in_turn = next(split for split in report["splits"] if split["split"]["placement"] == "sleep")
+    assert in_turn["split"]["ranks"] == in_turn["split"]["workers"] == 8
+    # What a step takes then is the sum, and a turn is what the cards carry over their links.
+    speed, forecast = in_turn["speed"], in_turn["forecast"]
+    assert speed["turn_s"] > 0 and forecast["seconds"] > forecast["update_s"] + forecast["full_s"]
+    code, report = plan(capsys, *words, "learner.zero_stage=3")  # which cannot
+    assert {split["split"]["placement"] for split in report["splits"]} == {"split"}

@@ -64,6 +64,15 @@ def test_engines_stand_still_while_they_load() -> None:
     assert run(busy, StepCost(update_s=1, publish_s=5, pause_s=4), tokens=30).seconds == pytest.approx(34)
 
 
+def test_devices_that_are_used_in_turn_never_do_both() -> None:
+    """10 tokens, a turn, update and export, a turn, the delivery: with lag too, nothing of it is at the same time."""
+    cost = StepCost(update_s=5, export_s=0.5, publish_s=2, pause_s=2)
+    in_turn = replace(ONE, turn_s=3.0)
+    assert run(in_turn, cost).seconds == pytest.approx(10 + 3 + 5.5 + 3 + 2)
+    busy = replace(in_turn, max_policy_lag=1, seats=1)
+    assert run(busy, cost, tokens=30).seconds == pytest.approx(30 + 3 + 5.5 + 3 + 2)
+
+
 def test_parts_that_share_cores_slow_each_other_down() -> None:
     """Engine and learner ask for a core each and there is one: 20 s of update and 20 s of tokens take 40 s."""
     lagging = replace(ONE, max_policy_lag=1, groups_per_step=1, seats=1)
