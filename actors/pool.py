@@ -35,12 +35,12 @@ from rlsys.deadlines import hung_s
 from rlsys.errors import RunFailed
 from rlsys.group_rollout import failed_group
 from rlsys.rollout import RolloutPlan
+from rlsys.shared_cards import SharedCards, Side
 from rlsys.summaries import GroupRef, TrajectorySummary, refer_to
 from rlsys.system import supervisor
 from rlsys.system.calls import FIXED, WORKER_CALL, WORKER_START, ask_to_stop, call, reason
 from rlsys.system.incidents import Incident, warn
 from rlsys.system.supervisor import GaveUp, Supervised, keep_pinging
-from rlsys.turns import Side, Turns
 from rlsys.types import Failure, FailureKind, Group, Ticket
 from rlsys.untrusted import visible
 
@@ -59,14 +59,14 @@ class RolloutPool:
         options: PoolOptions,
         worker: type = RolloutWorker,
         distributor: WeightDistributor | None = None,
-        turns: Turns | None = None,
+        cards: SharedCards | None = None,
     ) -> None:
-        """distributor: of new weights to the engines; without, there are none, and `adopt` opens the workers. turns: on
-        the cards that the engines share with a learner."""
-        self.options, self._worker, self._turns = options, worker, turns or Turns()
+        """distributor: of new weights to the engines; without, there are none, and `adopt` opens the workers. cards:
+        those that the engines share with a learner."""
+        self.options, self._worker, self._cards = options, worker, cards or SharedCards()
         self.members = [self._member(spec) for spec in specs]
         self._roster = WorkerRegistry(self.members, options.in_flight)
-        self.publisher = WeightPublisher(self._roster, options, distributor, self.mark_dead, self._turns)
+        self.publisher = WeightPublisher(self._roster, options, distributor, self.mark_dead, self._cards)
         self._distributor = distributor
         self._addresses: Mapping[str, str] = {}
         self._away: dict[str, str] = {}  # tools that do not answer, and why
@@ -97,7 +97,7 @@ class RolloutPool:
         self._roster.run_in_background(keep_pinging(self.status))
 
     async def _start(self, member: WorkerRecord, handle: Any) -> None:
-        async with self._turns.hold(Side.ENGINES):
+        async with self._cards.hold(Side.ENGINES):
             await self._start_engine(member, handle)
 
     async def _start_engine(self, member: WorkerRecord, handle: Any) -> None:

@@ -31,12 +31,12 @@ from rlsys.errors import BadInput, LearnerLost, RunFailed
 from rlsys.metrics import Max, finite, merge
 from rlsys.plan import BatchPlan, deal, row_cost, shard_plan
 from rlsys.probe import Probe, ProbeValues
+from rlsys.shared_cards import SharedCards, Side
 from rlsys.system.calls import RANK_CALL, RANK_START, describe_lost_node, reason, timeout_message, within
 from rlsys.system.parts import of_part
 from rlsys.system.patience import first_limit_s
 from rlsys.system.supervisor import Supervised
 from rlsys.system.weight_folder import WeightFolder, WeightManifest, join_manifests
-from rlsys.turns import Side, Turns
 
 log = logging.getLogger("rlsys.learner")
 
@@ -75,11 +75,11 @@ class LearnerGroup:
         options: GroupOptions,
         secrets: Mapping[str, str] | None = None,
         actor: type = LearnerActor,
-        turns: Turns | None = None,
+        cards: SharedCards | None = None,
     ) -> None:
-        """`secrets`: variables of the environment that must not stand in Ray's logs, where `env_vars` do. turns: on the
+        """`secrets`: variables of the environment that must not stand in Ray's logs, where `env_vars` do. cards: the
         cards that the ranks share with engines."""
-        self.specs, self._turns = specs, turns or Turns()
+        self.specs, self._cards = specs, cards or SharedCards()
         self._actor = actor
         self.options = options
         self.secrets = secrets or {}
@@ -292,7 +292,7 @@ class LearnerGroup:
         `timeout_s`: an update's if not given. on_ping: gets the answers of ranks to pings meanwhile. on_card: it needs
         the ranks' GPUs, where they have them in turn."""
         timeout_s = timeout_s or self.options.call_timeout_s
-        async with self._turns.hold(Side.LEARNER) if on_card else nullcontext():
+        async with self._cards.hold(Side.LEARNER) if on_card else nullcontext():
             refs, pings = [call(rank) for rank in self.actors], [rank.ping.remote for rank in self.actors]
             return await self._wait(refs, activity, timeout_s, key, pings, on_ping)
 

@@ -17,10 +17,10 @@ from actors.weights.distributor import Superseded, WeightDistributor
 from actors.worker import LoadResult
 from rlsys.deadlines import SLOWEST, moved_s
 from rlsys.errors import RunFailed
+from rlsys.shared_cards import SharedCards, Side
 from rlsys.system.calls import DELIVERY, WORKER_CALL, call
 from rlsys.system.incidents import Incident, warn
 from rlsys.system.weight_folder import WeightFolder
-from rlsys.turns import Side, Turns
 
 log = logging.getLogger("rlsys.pool")
 
@@ -48,15 +48,15 @@ class WeightPublisher:
         options: PoolOptions,
         distributor: WeightDistributor | None,
         dead: Callable[[WorkerRecord, Any, Exception], None],
-        turns: Turns | None = None,
+        cards: SharedCards | None = None,
     ) -> None:
-        """distributor: None where nothing will be published. turns: on the engines' cards.
+        """distributor: None where nothing will be published. cards: the engines' cards.
 
         dead: hears of a worker that a delivery found dead, with the handle that was called and its error.
         """
         self._roster, self._options = roster, options
         self._distributor = distributor
-        self._dead, self._turns = dead, turns or Turns()
+        self._dead, self._cards = dead, cards or SharedCards()
         self.current: WeightUpdate | None = None
         self.gone = asyncio.Event()  # an engine found the current version on no node: it has to be sent again
         self.lost: tuple[int | None, str] = (None, "")  # the version that was not found last, and why
@@ -134,7 +134,7 @@ class WeightPublisher:
         One at a time for each worker, and always the newest version: a delivery that found it coming back to life may
         be waiting here too.
         """
-        async with self._turns.hold(Side.ENGINES), member.refitting:
+        async with self._cards.hold(Side.ENGINES), member.refitting:
             handle = member.handle
             attempts, last_version = 0, -2
             while member.handle is handle and member.state in (State.STALE, State.READY):

@@ -64,7 +64,7 @@ class RankPlan:
     teacher: int | None = None  # parameters of a reference that is another model
     sequence_parallel: int = 1  # ranks that share a row
     buckets: int = 2  # of gradients that are under way; one where they are not sent during the backward pass
-    turns: bool = False  # its card is an engine's at times
+    in_turn: bool = False  # its card is an engine's at times
 
     @property
     def own_tokens(self) -> int:
@@ -144,7 +144,7 @@ def rank_memory(shape: ModelShape, plan: RankPlan) -> Parts:
 
 
 def moved_bytes(shape: ModelShape, plan: RankPlan) -> float:
-    """What a rank that takes turns on its card takes along to host memory: all but the activations."""
+    """What a rank takes along from a card that is an engine's at times to host memory: all but the activations."""
     return total(rank_memory(shape, plan)[:-1])
 
 
@@ -189,7 +189,7 @@ def host_memory(shape: ModelShape, plan: RankPlan, ranks: int) -> Parts:
     if plan.reference and plan.offload_reference:
         parameters = ranks * float(shape.parameters if plan.teacher is None else plan.teacher)
         parts.append(("reference", itemsize * (parameters / plan.ranks if plan.zero_stage == 3 else parameters)))
-    if plan.turns:  # of a card either these or the engine's weights, which are fewer
+    if plan.in_turn:  # of a card either these or the engine's weights, which are fewer
         parts.append(("off the cards", ranks * moved_bytes(shape, plan)))
     return (*parts, ("a checkpoint", checkpoint_bytes(shape, plan) * ranks / plan.ranks))
 

@@ -80,7 +80,7 @@ def gpu_plan(
     if plan is not None:
         ranks = f"{plural(plan.ranks, 'rank')}, ZeRO-{plan.zero_stage}, in stage {name}"
         rows.append(MemoryRow(name="rank", parts=rank_memory(shape, plan), of=card * GIGA, note=ranks))
-        beside = OUTSIDE / GIGA if plan.turns else 0.0  # of an engine that sleeps on the card
+        beside = OUTSIDE / GIGA if plan.in_turn else 0.0  # of an engine that sleeps on the card
         problems.append(_too_small_for_rank(shape, plan, recipe, card - beside))
         problems.append(explain_shared_gpu_overflow(shape, plan, recipe, card))
     row, problem = plan_engine(shape, recipe, dtype, card)
@@ -184,7 +184,7 @@ def rank_plan(shape: ModelShape | None, recipe: RecipeConfig, dtype: str, *, mov
         adapter=adapter_parameters(shape, lora.targets, lora.rank) if shape is not None else 0,
         teacher=teacher_parameters(learner.teacher) if learner.teacher is not None else None,
         sequence_parallel=learner.sequence_parallel,
-        turns=recipe.cluster.placement == "sleep",
+        in_turn=recipe.cluster.placement == "sleep",
     )
 
 

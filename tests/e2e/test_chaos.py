@@ -18,10 +18,11 @@ KILLED = ("rollout:0@2s", "worlds:0@12s", "learner:0@20s", "engine:0@28s", "weig
 
 
 @pytest.mark.slow
-def test_every_part_is_killed_once_and_nothing_is_lost(tmp_path: Path) -> None:
+@pytest.mark.parametrize("more", [[], ["cluster.placement=sleep"]], ids=["apart", "in turn"])
+def test_every_part_is_killed_once_and_nothing_is_lost(tmp_path: Path, more: list[str]) -> None:
     run, table = tmp_path / "run", tmp_path / "chaos.json"
     kills = [word for part in KILLED for word in ("--kill", part)]
-    result = rlsys("chaos", "quickstart", "--run-dir", str(run), "--json", str(table), *SHORT, *kills)
+    result = rlsys("chaos", "quickstart", "--run-dir", str(run), "--json", str(table), *SHORT, *more, *kills)
     assert result.code == 0, result.output[-3000:]
     report = json.loads(table.read_text())
     assert report["holds"] and report["starts"] == 2

@@ -17,9 +17,9 @@ from actors.worker import LoadResult, WorkerSpec, WorkerStatus
 from envs.services.stats import ToolStats
 from rlsys.errors import RunFailed
 from rlsys.rollout import RolloutPlan
+from rlsys.shared_cards import SharedCards
 from rlsys.summaries import summarize_group
 from rlsys.system.weight_folder import WeightManifest
-from rlsys.turns import Turns
 from rlsys.types import Ticket
 from tests.fakes.parts import bandit_group
 from tests.makers.made import engine_spec, plan
@@ -160,7 +160,7 @@ def make_pool(
     script: Script,
     workers: int = 1,
     distributor: FakeDistributor | None = None,
-    turns: Turns | None = None,
+    cards: SharedCards | None = None,
     **options: Any,
 ) -> RolloutPool:
     scoring = ScoringSpec(grader_workers=1, grader_deadline_s=5.0)
@@ -170,7 +170,7 @@ def make_pool(
         for index in range(workers)
     ]
     carrier: Any = distributor or FakeDistributor()
-    return RolloutPool(specs, replace(OPTIONS, **options), script.worker, carrier, turns)
+    return RolloutPool(specs, replace(OPTIONS, **options), script.worker, carrier, cards)
 
 
 def run(

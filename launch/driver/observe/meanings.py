@@ -115,6 +115,10 @@ STEP: Sequence[Meaning] = (  # of a step, in every kind of stage that has them
         "MB that crossed the network, to all nodes together, and the seconds until the last of them; 0 on one node",
     ),
     Meaning(
+        ("placement/change_s",),
+        "with `cluster.placement=sleep`: seconds since the last row in which the GPUs went from one side to the other",
+    ),
+    Meaning(
         ("groups/trained", "groups/filtered", "groups/failed"),
         "filtered: all rewards equal, so no signal; failed: nothing could be graded",
     ),

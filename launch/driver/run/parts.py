@@ -41,9 +41,9 @@ from rlsys.config.recipe import RecipeConfig, RunConfig
 from rlsys.files import files_or_bad_input, shorten_path
 from rlsys.journal import Journal, read_journal
 from rlsys.seals import digest_of
+from rlsys.shared_cards import SharedCards
 from rlsys.system.device import require_device, resolve, resolve_run
 from rlsys.system.weight_folder import WeightFolder
-from rlsys.turns import Turns
 
 SHOWN_AT_START = 400  # characters of the first prompt
 
@@ -84,11 +84,11 @@ def make_run(
     services.on_gpus = bool(device.gpus_per_actor)
     for stage in config.stages:
         require_device(stage.config.learner, device)
-    turns = Turns()
+    cards = SharedCards()
     forecast_s = (forecast or {}).get("update")
-    learner = wire.learner(recipe, device, directory.path / "nccl", loaded_teachers(config), forecast_s, turns)
-    pool = wire.pool(recipe, device, model_path, services.token, wire.secrets_of(playing), weights, playing, turns)
-    wire.take_turns(recipe, turns, learner, pool)
+    learner = wire.learner(recipe, device, directory.path / "nccl", loaded_teachers(config), forecast_s, cards)
+    pool = wire.pool(recipe, device, model_path, services.token, wire.secrets_of(playing), weights, playing, cards)
+    wire.share_cards(recipe, cards, learner, pool)
     return Run(
         config=config,
         dir=directory,
@@ -98,7 +98,7 @@ def make_run(
         device=device,
         learner=learner,
         pool=pool,
-        turns=turns,
+        cards=cards,
         services=services,
         provenance=provenance,
         progress=progress,

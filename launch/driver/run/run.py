@@ -41,10 +41,10 @@ from rlsys.buffer import SlotBuffer
 from rlsys.config.recipe import RecipeConfig, RunConfig, StageConfig
 from rlsys.curriculum import Curriculum
 from rlsys.journal import Journal
+from rlsys.shared_cards import SharedCards
 from rlsys.summaries import GroupRef
 from rlsys.system.device import Device, dtype_of, rounding_units
 from rlsys.system.served import REFERENCE_SERVICE, ReferenceAddress
-from rlsys.turns import Turns
 from rlsys.types import Failure, Reward
 
 if TYPE_CHECKING:  # Ray and torch behind these: a stage's file is loaded where its keys are checked
@@ -98,7 +98,7 @@ class Run:
     device: Device  # what the actors compute on: CPUs or GPUs
     learner: LearnerGroup
     pool: RolloutPool
-    turns: Turns = field(default_factory=Turns)  # of the two on GPUs that they share
+    cards: SharedCards = field(default_factory=SharedCards)  # that both use, where they have none of their own
     services: Services  # tool servers and judges of the run's own
     progress: Progress
     tracker: Trackers
@@ -125,7 +125,7 @@ class Run:
         self.tasks = Tasks(stop_deadline_s(self.config, self.device))
         units = rounding_units(self.config.recipe, self.device)
         limit = self.config.recipe.loop.mismatch_limit
-        self.sync = WeightSync(self.learner, self.pool, units, limit, self.turns)
+        self.sync = WeightSync(self.learner, self.pool, units, limit, self.cards)
         self.enter_stage()
         self.events = Events(self.dir.path / EVENTS, self.where)
         incidents_config = self.config.recipe.incidents

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, TypeVar
 from actors.weights.check import LEAST_LIMIT, TAIL, TIMES_ROUNDING, WeightUpdate, allowed_gap
 from rlsys.errors import RunFailed
 from rlsys.probe import Probe, ProbeValues, mean_gap
+from rlsys.shared_cards import SharedCards
 from rlsys.system.device import RoundingUnits
-from rlsys.turns import Turns
 
 if TYPE_CHECKING:  # Ray and torch behind these
     from actors.pool import RolloutPool
@@ -48,7 +48,7 @@ class NoiseTrial:
 class WeightSync:
     """Between one learner and one pool.
 
-    units: of the side that rounds more coarsely. configured: `loop.mismatch_limit`. turns: on GPUs that both use.
+    units: of the side that rounds more coarsely. configured: `loop.mismatch_limit`. cards: GPUs that both use.
     """
 
     def __init__(
@@ -57,9 +57,9 @@ class WeightSync:
         pool: RolloutPool,
         units: RoundingUnits,
         configured: float | None = None,
-        turns: Turns | None = None,
+        cards: SharedCards | None = None,
     ) -> None:
-        self._turns = turns or Turns()
+        self._cards = cards or SharedCards()
         self._learner, self._pool, self._units, self._configured = learner, pool, units, configured
         self.probe: tuple[tuple[int, ...], ...] = ()  # token ids of a few prompts, on which both are compared
         self.gap: dict[str, float] = {}  # between their log-probabilities, as last measured
@@ -112,7 +112,7 @@ class WeightSync:
         the workers that come back without it: nothing else would end the wait. Raises RunFailed where that does not
         help and no worker serves.
         """
-        async with self._turns.wish():
+        async with self._cards.wish():
             return await self._with_versions(waiting)
 
     async def _with_versions(self, waiting: Awaitable[T]) -> T:

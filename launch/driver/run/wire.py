@@ -40,11 +40,11 @@ from rlsys.config.model import LoraConfig
 from rlsys.config.recipe import RecipeConfig
 from rlsys.errors import BadInput
 from rlsys.seeds import derive
+from rlsys.shared_cards import SharedCards, Side
 from rlsys.system.calls import SERVICE_TOKEN
 from rlsys.system.device import Device, dtype_of, gpu_env, require_resolved, resolve
 from rlsys.system.served import REFERENCE_SERVICE
 from rlsys.system.weight_folder import WeightFolder
-from rlsys.turns import Side, Turns
 
 # What every actor inherits from the driver's environment on the nodes of a cluster: names, and how names begin.
 PASSED_ON = ("RLSYS_OWNER", "HF_HUB_OFFLINE", "HF_HOME", "HF_HUB_CACHE", "HF_ENDPOINT", "WANDB_MODE",
@@ -180,12 +180,12 @@ def pool(
     secrets: dict[str, str],
     weights: WeightFolder | None = None,
     playing: Sequence[RecipeConfig] = (),
-    turns: Turns | None = None,
+    cards: SharedCards | None = None,
 ) -> RolloutPool:
     """Every rollout worker of a recipe, not yet started.
 
     weights: of a run that has a learner. playing: the stages whose episodes it plays, where they are not the recipe's.
-    turns: on the GPUs that the learner's ranks use too.
+    cards: the GPUs that the learner's ranks use too.
     """
     rollout = recipe.rollout
     threads = require_resolved(rollout.threads)
@@ -234,7 +234,7 @@ def pool(
         publish_deadline_s=recipe.loop.publish_deadline_s,
     )
     carrier = distributor(recipe, weights) if weights is not None else None
-    return RolloutPool(specs, options, distributor=carrier, turns=turns)
+    return RolloutPool(specs, options, distributor=carrier, cards=cards)
 
 
 def split_adapter(model_path: str, recipe: RecipeConfig) -> tuple[str, LoraConfig | None, str]:
@@ -269,7 +269,7 @@ def gpus_each(recipe: RecipeConfig, device: Device) -> float:
     return device.gpus_per_actor * (1.0 if recipe.cluster.placement == "split" else 0.5)
 
 
-def take_turns(recipe: RecipeConfig, turns: Turns, learner: LearnerGroup, pool: RolloutPool) -> None:
+def share_cards(recipe: RecipeConfig, cards: SharedCards, learner: LearnerGroup, pool: RolloutPool) -> None:
     """With `cluster.placement=sleep`: the side that gets the GPUs comes when the other one has left them."""
     if recipe.cluster.placement != "sleep":
         return
@@ -282,16 +282,16 @@ def take_turns(recipe: RecipeConfig, turns: Turns, learner: LearnerGroup, pool: 
             await learner.leave_card()
             await pool.wake()
 
-    turns.begin(give)
+    cards.begin(give)
 
 
 def rank_needs(recipe: RecipeConfig, device: Device) -> list[ResourceRequest]:
     """What the learner's ranks ask of the cluster; where engines use their GPUs in turn, a bundle for each GPU, since
     Ray divides those of a larger one by numbers alone."""
-    config, turns = recipe.learner, recipe.cluster.placement == "sleep"
-    gpus = device.gpus_per_actor if turns else gpus_each(recipe, device)
+    config, in_turn = recipe.learner, recipe.cluster.placement == "sleep"
+    gpus = device.gpus_per_actor if in_turn else gpus_each(recipe, device)
     request = ResourceRequest(
-        what="learner rank", cpus=config.threads or 1, gpus=gpus, lower="learner.ranks", gathers=not turns
+        what="learner rank", cpus=config.threads or 1, gpus=gpus, lower="learner.ranks", gathers=not in_turn
     )
     return [request] * config.ranks
 
@@ -331,10 +331,10 @@ def learner(
     dumps: Path | None = None,
     teachers: Sequence[str] = (),
     update_forecast_s: float | None = None,
-    turns: Turns | None = None,
+    cards: SharedCards | None = None,
 ) -> LearnerGroup:
     """Every learner rank of a recipe, not yet started. dumps: where NCCL's flight recorder writes, if it has to.
-    teachers: models that the ranks load besides. turns: on the GPUs that engines use too."""
+    teachers: models that the ranks load besides. cards: the GPUs that engines use too."""
     config = recipe.learner
     gpus = gpus_each(recipe, device)
     env_vars = learner_environment(config, device) | gpu_env(gpus)
@@ -365,7 +365,7 @@ def learner(
         run=recipe.name,
         update_forecast_s=update_forecast_s,
     )
-    return LearnerGroup(rank_specs(first, config.ranks), options, secrets_of([]), turns=turns)
+    return LearnerGroup(rank_specs(first, config.ranks), options, secrets_of([]), cards=cards)
 
 
 def learner_environment(config: LearnerConfig, device: Device) -> dict[str, str]:

@@ -50,9 +50,9 @@ from rlsys.mixed_curriculum import MixedCurriculum, weights_of
 from rlsys.plan import BatchPlan, plan_batch
 from rlsys.rollout import RolloutPlan
 from rlsys.seeds import derive
+from rlsys.shared_cards import Side
 from rlsys.summaries import GroupRef, credit_group
 from rlsys.system.device import require_resolved
-from rlsys.turns import Side
 from rlsys.types import Ticket, Trajectory
 
 
@@ -149,7 +149,7 @@ class Stepper:
         metrics += [{"lag/bound": Max(self.buffer.max_policy_lag)}]  # a run may be continued with another one
         metrics += [metrics_by_env(groups, harvest.outcomes, self.stage.config.envs, state.version)]
         trained, packed, credit = 0, 0, TokenCredit()
-        async with run.turns.hold(Side.LEARNER) if plan is not None else nullcontext():
+        async with run.cards.hold(Side.LEARNER) if plan is not None else nullcontext():
             if plan is not None:
                 with clock.phase("update"):
                     report = await update(run, plan)
@@ -194,7 +194,7 @@ class Stepper:
             run.state.add_publish(published["weights/publish_s"])
             run.journal.publish(version, step=row.step)
         await self.buffer.release(self.buffer.groups_per_step, live_version=version)
-        metrics = {**metrics, **run.sync.gap, **self.curriculum.row(), **run.turns.row(), **await engine_metrics(run)}
+        metrics = {**metrics, **run.sync.gap, **self.curriculum.row(), **run.cards.row(), **await engine_metrics(run)}
         metrics |= self.evaluations.row()
         run.journal.commit()
         return metrics

@@ -17,9 +17,9 @@ from actors.specs import EngineFailed
 from envs.services.stats import ToolStats
 from rlsys.errors import RunFailed
 from rlsys.rollout import RolloutPlan
+from rlsys.shared_cards import SharedCards, Side
 from rlsys.summaries import GroupRef
 from rlsys.system.supervisor import MAX_RESTARTS, GaveUp
-from rlsys.turns import Side, Turns
 from rlsys.types import EpisodeEnd, Failure, Ticket
 from tests.fakes.fake_ray import FakeRay
 from tests.fakes.fake_ray import fake_ray as fake_ray
@@ -506,21 +506,21 @@ def test_a_worker_whose_node_gave_up_its_weight_store_has_its_own_restarts() -> 
     run(script, scenario, distributor=Full())
 
 
-def in_turn(script: Script, scenario: Callable[[RolloutPool, Turns], Awaitable[None]], workers: int = 2) -> None:
+def in_turn(script: Script, scenario: Callable[[RolloutPool, SharedCards], Awaitable[None]], workers: int = 2) -> None:
     """The learner and the workers use the same cards; what the learner does there is up to the scenario."""
-    turns = Turns()
+    cards = SharedCards()
 
     async def whole() -> None:
-        pool = make_pool(script, workers, turns=turns)
+        pool = make_pool(script, workers, cards=cards)
 
         async def give(side: Side) -> None:
             await (pool.sleep() if side is Side.LEARNER else pool.wake())
 
-        turns.begin(give)
+        cards.begin(give)
         await pool.start()
         await pool.adopt()
         try:
-            await scenario(pool, turns)
+            await scenario(pool, cards)
         finally:
             await pool.stop()
 
@@ -538,9 +538,9 @@ def test_a_worker_that_dies_asleep_is_started_again_when_the_engines_have_the_ca
 
     script = Script(start=start)
 
-    async def scenario(pool: RolloutPool, turns: Turns) -> None:
+    async def scenario(pool: RolloutPool, cards: SharedCards) -> None:
         nonlocal held
-        async with turns.hold(Side.LEARNER):
+        async with cards.hold(Side.LEARNER):
             held = True
             assert all(worker.asleep for worker in workers.values())
             workers["w0"].die()
@@ -564,8 +564,8 @@ def test_an_engine_that_cannot_fall_asleep_is_ended_and_the_learner_gets_the_car
 
     script = Script(sleep=sleep)
 
-    async def scenario(pool: RolloutPool, turns: Turns) -> None:
-        async with turns.hold(Side.LEARNER):
+    async def scenario(pool: RolloutPool, cards: SharedCards) -> None:
+        async with cards.hold(Side.LEARNER):
             assert pool.members[0].state is State.READY and pool.members[1].state is State.DEAD
         await until(lambda: pool.members[1].state is State.READY)
 

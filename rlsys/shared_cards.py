@@ -23,7 +23,7 @@ class Side(StrEnum):
 Give = Callable[[Side], Awaitable[None]]
 
 
-class Turns:
+class SharedCards:
     """Of one event loop. Each side may hold the cards several times at once, and inside its own holds; never inside the
     other's, which would wait for ever."""
 
@@ -72,7 +72,7 @@ class Turns:
         if self._give is None:
             return {}
         seconds, self._change_s = self._change_s, 0.0
-        return {"turns/change_s": seconds}
+        return {"placement/change_s": seconds}
 
     async def _take(self, side: Side) -> None:
         if self._side is not side:
