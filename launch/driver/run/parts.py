@@ -84,11 +84,9 @@ def make_run(
     services.on_gpus = bool(device.gpus_per_actor)
     for stage in config.stages:
         require_device(stage.config.learner, device)
-    cards = SharedCards()
-    forecast_s = (forecast or {}).get("update")
-    learner = wire.learner(recipe, device, directory.path / "nccl", loaded_teachers(config), forecast_s, cards)
+    cards, update_s = SharedCards(), (forecast or {}).get("update")
+    learner = wire.learner(recipe, device, directory.path / "nccl", loaded_teachers(config), update_s, cards)
     pool = wire.pool(recipe, device, model_path, services.token, wire.secrets_of(playing), weights, playing, cards)
-    wire.share_cards(recipe, cards, learner, pool)
     return Run(
         config=config,
         dir=directory,
@@ -98,7 +96,7 @@ def make_run(
         device=device,
         learner=learner,
         pool=pool,
-        cards=cards,
+        cards=wire.share_cards(recipe, cards, learner, pool),
         services=services,
         provenance=provenance,
         progress=progress,

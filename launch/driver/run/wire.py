@@ -187,12 +187,10 @@ def pool(
     weights: of a run that has a learner. playing: the stages whose episodes it plays, where they are not the recipe's.
     cards: the GPUs that the learner's ranks use too.
     """
-    rollout = recipe.rollout
-    threads = require_resolved(rollout.threads)
+    rollout, threads = recipe.rollout, require_resolved(recipe.rollout.threads)
     start_s = start_of_engine(recipe, device).value
     base, lora, adapter = split_adapter(model_path, recipe)
-    shares = recipe.cluster.placement == "shared" and weights is not None  # with a rank
-    cache_mb = shared_cache_mb(recipe, device, model_size.parameters(recipe)) if shares else None
+    cache_mb = shared_cache_mb(recipe, device, model_size.parameters(recipe))
     specs = [
         WorkerSpec(
             name=f"rollout:{index}",
@@ -208,7 +206,7 @@ def pool(
                 threads=threads,
                 running_kv=recipe.loop.running_kv,
                 gpu_cache_mb=cache_mb,
-                sleeps=recipe.cluster.placement == "sleep" and weights is not None,
+                sleeps=recipe.cluster.placement == "sleep",
             ),
             run_seed=recipe.seed,
             scoring=scoring(recipe),
@@ -219,10 +217,9 @@ def pool(
         )
         for index in range(rollout.workers)
     ]
-    gpus = gpus_each(recipe, device) * recipe.engine.tensor_parallel
     options = PoolOptions(
         cpus=threads,
-        gpus=gpus,
+        gpus=(gpus := gpus_each(recipe, device) * recipe.engine.tensor_parallel),
         env_vars=environment(recipe.cluster, engine_environment(threads) | gpu_env(gpus)),
         start_timeout_s=start_s,
         call_timeout_s=rollout.call_timeout_s,
@@ -269,10 +266,8 @@ def gpus_each(recipe: RecipeConfig, device: Device) -> float:
     return device.gpus_per_actor * (1.0 if recipe.cluster.placement == "split" else 0.5)
 
 
-def share_cards(recipe: RecipeConfig, cards: SharedCards, learner: LearnerGroup, pool: RolloutPool) -> None:
-    """With `cluster.placement=sleep`: the side that gets the GPUs comes when the other one has left them."""
-    if recipe.cluster.placement != "sleep":
-        return
+def share_cards(recipe: RecipeConfig, cards: SharedCards, learner: LearnerGroup, pool: RolloutPool) -> SharedCards:
+    """With `cluster.placement=sleep` the side that gets the GPUs comes when the other one has left them."""
 
     async def give(side: Side) -> None:
         if side is Side.LEARNER:
@@ -282,7 +277,9 @@ def share_cards(recipe: RecipeConfig, cards: SharedCards, learner: LearnerGroup,
             await learner.leave_card()
             await pool.wake()
 
-    cards.begin(give)
+    if recipe.cluster.placement == "sleep":
+        cards.begin(give)
+    return cards
 
 
 def rank_needs(recipe: RecipeConfig, device: Device) -> list[ResourceRequest]:

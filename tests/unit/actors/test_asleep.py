@@ -11,9 +11,10 @@ import actors.worker
 from actors.scoring import ScoringSpec
 from actors.specs import EngineStats
 from actors.worker import RolloutWorker, WorkerSpec
-from rlsys.clock import deadline, track_progress
+from rlsys.clock import deadline
 from rlsys.rollout import TurnRequest
 from rlsys.types import Completion, TurnStop
+from tests.fakes.local_worlds import play_here
 from tests.makers import made
 from tests.unit.envs.services.test_guard import now
 from tests.unit.envs.services.test_guard import play as run
@@ -62,7 +63,9 @@ def worker(monkeypatch: pytest.MonkeyPatch) -> RolloutWorker:
         name="rollout:0", engine=made.engine_spec(), run_seed=0, scoring=scoring, stall_s=60.0, block_s=9.0,
         start_timeout_s=9.0,
     )  # fmt: skip
-    return RolloutWorker(spec)
+    actor = RolloutWorker(spec)
+    play_here(actor)
+    return actor
 
 
 async def answer(worker: RolloutWorker, within_s: float) -> Completion:
@@ -119,12 +122,14 @@ def test_what_is_asked_of_a_sleeping_engine_waits_and_leaves_its_seat_when_it_is
     assert run(scenario()) == (2, 0)
 
 
-def test_a_sleep_is_no_hung_engine_and_no_hung_group(worker: RolloutWorker) -> None:
+def test_a_sleep_is_no_hung_engine_and_no_hung_group(worker: RolloutWorker, monkeypatch: pytest.MonkeyPatch) -> None:
     async def scenario() -> None:
         worker.engine = Sleeper()  # type: ignore[assignment]
-        with track_progress() as progress:
-            worker._playing["rl", 0, 0] = progress
-            playing = asyncio.create_task(answer(worker, 300.0))
+        with monkeypatch.context() as patch:
+            patch.setattr(actors.worker, "run_group", lambda *_: answer(worker, 300.0))
+            patch.setattr(actors.worker, "summarize_group", lambda group: ())
+            await worker.adopt()
+            playing = asyncio.create_task(worker.run_group(made.ticket(0), made.plan(purpose="rl")))
             await asyncio.sleep(1.0)
             await worker.ping()
             await worker.sleep()
