@@ -2,8 +2,12 @@
 
 Ray ends a driver from C++ when the node manager or the head of its cluster is gone, and the kernel ends one with
 SIGKILL when memory runs out: no `finally` runs then, nothing is said and processes stay. The parent is forked before
-anything heavy is imported, and stays the process that the shell knows: exit codes and job control are as they were.
-What it has to know the driver tells it on the way.
+anything heavy is imported, and stays the process that the shell knows, with its exit code. What it has to know the
+driver tells it on the way.
+
+The driver and what it starts are a process group of their own: `timeout`, a batch system or a terminal send a signal
+to all of a group, and Ray's processes would end at once, while the driver still saves. It reaches the parent alone,
+which passes it on.
 """
 
 from __future__ import annotations
@@ -30,7 +34,6 @@ from rlsys.system.orphans import die_with
 STOPS = (signal.SIGINT, signal.SIGTERM)
 AS_TERM = (signal.SIGHUP, signal.SIGUSR1)  # of a terminal that is gone, of a batch system before its limit
 CAUGHT = (*STOPS, *AS_TERM, signal.SIGQUIT)  # none of them may end this process before the run
-FROM_KERNEL = 0x80  # si_code of a terminal's Ctrl-C, which the driver got as well; kill(2) has another
 SAME_S = 1.0  # in which two signals are one stop
 COLLECT_S = 25.0  # of what the driver left
 SAID_LAST = 20  # lines of a log in which the reason is looked for
@@ -68,6 +71,8 @@ def with_parent(work: Callable[[], int], end_run: Callable[[str], str]) -> int:
         return finish_run(code, _read_report(reader), end_run)
     os.close(reader)
     die_with(parent)  # SIGKILL to the parent is meant for the run
+    os.setpgid(0, 0)
+    signal.signal(signal.SIGTTOU, signal.SIG_IGN)  # to a terminal it writes from the background
     _pipe = writer
     _take_stops(caught)
     try:
@@ -97,12 +102,12 @@ def _interrupt(*_: object) -> None:
 
 
 def _wait(child: int, caught: Set[signal.Signals]) -> int:
-    """The exit code. A signal to this process alone is passed on; what a terminal, or Ray, sends to both is not."""
+    """The exit code. Signals are passed on, but what Ray sends to both."""
     sent_to_both = "RAY_JOB_CONFIG_JSON_ENV_VAR" in os.environ  # `ray job stop` sends its signal to every descendant
     while True:
         siginfo = signal.sigwaitinfo({*caught, signal.SIGCHLD})
         if siginfo.si_signo != signal.SIGCHLD:
-            if siginfo.si_code != FROM_KERNEL and not sent_to_both:
+            if not sent_to_both:
                 os.kill(child, signal.SIGTERM if siginfo.si_signo in AS_TERM else siginfo.si_signo)
             continue
         pid, status = os.waitpid(child, os.WNOHANG)  # SIGCHLD comes for one that is only stopped, too

@@ -6,6 +6,7 @@ import pty
 import signal
 import subprocess
 import sys
+import termios
 import textwrap
 from pathlib import Path
 
@@ -91,6 +92,36 @@ def test_an_interrupt_of_the_whole_group_is_one_and_leaves_no_traceback() -> Non
     assert (process.communicate(), process.returncode) == (("2\n", ""), 130)
 
 
+def test_a_signal_to_the_whole_group_spares_what_the_driver_has_started() -> None:
+    """As of `timeout`, which sends it to its child too: Ray's processes would be gone before the driver has saved."""
+    process = started("""
+        sleeper = subprocess.Popen(["sleep", "60"])
+        signal.signal(signal.SIGTERM, lambda *_: None)
+        print(sleeper.pid, flush=True)
+        signal.pause()
+        time.sleep(0.2)
+        print(sleeper.poll(), flush=True)
+        sleeper.kill()
+        return 143
+    """)
+    line(process)
+    process.send_signal(signal.SIGTERM)
+    os.killpg(process.pid, signal.SIGTERM)
+    assert (process.communicate(), process.returncode) == (("None\n", ""), 143)
+
+
+def test_a_driver_writes_to_a_terminal_that_stops_what_writes_from_the_background() -> None:
+    keyboard, terminal = pty.openpty()
+    modes = termios.tcgetattr(terminal)
+    modes[3] |= termios.TOSTOP
+    termios.tcsetattr(terminal, termios.TCSANOW, modes)
+    process = started("os.write(0, b'step 1'); return 0", terminal)
+    assert os.read(keyboard, 6) == b"step 1"
+    assert (process.communicate(), process.returncode) == (("", ""), 0)
+    os.close(keyboard)
+    os.close(terminal)
+
+
 def test_sigquit_leaves_no_processes(tmp_path: Path) -> None:
     process = started(ends_without_a_word(begun(tmp_path), "signal.pause()"))
     child = psutil.Process(int(line(process)))
@@ -121,7 +152,7 @@ def test_ctrl_c_reaches_the_driver_once() -> None:
     keyboard, terminal = pty.openpty()
     process = started(SAYS_EACH, terminal)
     line(process)
-    os.write(keyboard, b"\x03")  # to both processes
+    os.write(keyboard, b"\x03")  # to the command's group
     assert line(process) == "2"
     process.send_signal(signal.SIGTERM)  # behind whatever the parent did with the first
     assert (process.communicate(), process.returncode) == (("15\n", ""), 143)
