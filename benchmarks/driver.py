@@ -3,7 +3,8 @@
 The driver is the real one: the loop of an rl stage, pool, buffer, learner group, Ray. Workers and ranks are scripted: a
 worker has its episodes ready, a rank makes its rows and learns nothing. So whatever time there is, is the driver's and
 Ray's. Tokens per second are of the driver's processor time, all of its threads, so that neither the scripted parts nor
-other work on the machine count. The first step, and what the stage begins with, are left out.
+other work on the machine count. The first step, and what the stage begins with, are left out. `--hosts 4`: all workers
+are in four actors, since a machine has no room for a thousand processes; the driver knows a thousand.
 """
 
 from __future__ import annotations
@@ -21,10 +22,28 @@ import ray
 from report import Report, parser
 from scripted import GROUP, Script, go, make_run, start_ray
 
+import actors.pool
+from actors.members import create
+
 ASKED = ("workers", "ranks", "groups", "tokens", "turns", "lag", "steps", "keep", "deadline")
 
 
+class Hosts:
+    """Actors of which each stands for many workers."""
+
+    def __init__(self, count: int) -> None:
+        self.count, self.actors = count, dict[int, Any]()
+
+    def create(self, worker: type, options: Any, member: Any) -> Any:
+        place = int(member.spec.name.partition(":")[2]) % self.count
+        if place not in self.actors:
+            self.actors[place] = create(worker, options, member)
+        return self.actors[place]
+
+
 def measure(options: argparse.Namespace, report: Report) -> None:
+    if options.hosts:
+        actors.pool.create = Hosts(options.hosts).create
     before_mb = psutil.Process().memory_info().rss / 2**20
     book: list[tuple[float, float, dict[str, Any]]] = []  # when each row came, and what it cost until then
     script = Script(**{name: getattr(options, name) for name in ASKED})
@@ -33,20 +52,41 @@ def measure(options: argparse.Namespace, report: Report) -> None:
         asyncio.run(go(run))
     tokens = options.groups * GROUP * options.tokens
     slots = options.groups * (1 + options.lag) * GROUP * options.tokens
-    report.head("step", "tokens", "driver, s", "tokens/s through it", "ns per token", "longest block, s", "wall, s")
+    report.head(
+        "step",
+        "tokens",
+        "driver, s",
+        "tokens/s through it",
+        "ns per token",
+        "ms per group",
+        "longest block, s",
+        "wall, s",
+    )
     for (cpu, wall, _), (next_cpu, next_wall, row) in zip(book, book[1:], strict=False):
         spent, block = next_cpu - cpu, row.get("driver/longest_block_s")
-        report.row(row["step"], tokens, spent, tokens / spent, 1e9 * spent / tokens, block, next_wall - wall)
+        each_ms = 1e3 * spent / options.groups
+        report.row(row["step"], tokens, spent, tokens / spent, 1e9 * spent / tokens, each_ms, block, next_wall - wall)
     peak_mb = max(row["memory/driver_rss_mb"] for _, _, row in book)
     grown = (peak_mb - before_mb) * 2**20 / slots
-    report.head("workers", "open episodes", "tokens each", "turns", "declared dead", "driver's bytes per open token")
+    report.head(
+        "workers",
+        "open episodes",
+        "tokens each",
+        "turns",
+        "declared dead",
+        "driver's bytes per open token",
+        "MiB it grew",
+    )
     dead = sum(run.pool.restarts.values())
-    report.row(options.workers, slots // options.tokens, options.tokens, options.turns, dead, grown)
+    report.row(
+        options.workers, slots // options.tokens, options.tokens, options.turns, dead, grown, peak_mb - before_mb
+    )
 
 
 def main() -> None:
     cli = parser(__doc__)
     cli.add_argument("--workers", type=int, default=8)
+    cli.add_argument("--hosts", type=int, default=0, help="actors that all workers are in; 0: each is its own")
     cli.add_argument("--ranks", type=int, default=2)
     cli.add_argument("--groups", type=int, default=64, help="groups of 8 episodes in a step")
     cli.add_argument("--tokens", type=int, default=8192, help="sampled tokens of an episode")
