@@ -18,9 +18,9 @@ BUDGET = {
     "envs": 27_429,
     "actors": 6_060,
     "learners": 5_760,
-    "launch": 39_816,
+    "launch": 39_822,
     "benchmarks": 9_640,
-    "tests": 86_969,
+    "tests": 86_972,
 }
 
 

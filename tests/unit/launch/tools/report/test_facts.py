@@ -175,6 +175,8 @@ def test_the_headline_says_how_it_ended_and_what_ran(tmp_path: Path) -> None:
         "done, 23 steps in 1:09 · reward answer, seed 0 · sft, rl · 0.72 M parameters · 1 engine + 1 rank, "
         "8 x A100-80G on 2 nodes · rlsys 0.1.0 (548c04b+changes)"
     )
+    ended = {"status": "stopped", "steps": 23, "wall_s": 95.4}  # 26 s after its last row
+    assert headline(opened(tmp_path / "d", summary=ended)).startswith("stopped at step 23 of 23 in 1:35 ·")
     killed = headline(opened(tmp_path / "b", summary=None, algorithm={"name": "grpo"}))
     assert killed.startswith(
         "stopped at step 23 in 1:09, no summary: the process was killed · reward answer, seed 0 · sft, grpo"
