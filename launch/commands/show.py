@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import re
+import shutil
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -29,6 +30,7 @@ EXAMPLES = """examples:
 
 `rlsys view` shows the same in a browser; its links hold these names.
 """
+NOT_A_TERMINAL = 160  # characters of a line in a pipe or a file, where COLUMNS does not say it
 NUMBERS = {"step": "steps", "reward": "rewards", "correct": "1: right, 0: wrong", "tokens": "tokens sampled"}
 
 
@@ -74,7 +76,8 @@ def print_json(episodes: Episodes, rows: Sequence[int]) -> int:
 
 
 def print_list(episodes: Episodes, rows: Sequence[int], limit: int) -> int:
-    for line in list_rows(episodes, rows[:limit]):
+    width = shutil.get_terminal_size((NOT_A_TERMINAL, 24)).columns
+    for line in list_rows(episodes, rows[:limit], width):
         print(line)
     print(
         f"{len(rows):,} of {len(episodes):,} trajectories"

@@ -200,11 +200,9 @@ def dry_run(config: RunConfig, progress: Progress, options: argparse.Namespace) 
     """What is known is shown, also where something is missing. A missing file of tasks is raised at the end, since some
     numbers are not known without it; an index, which a start needs too, is listed. The resolved config, hundreds of
     lines, comes first where no one would have to scroll back over it."""
-    if options.resume or options.resume_from is not None:
-        with files_or_bad_input():
-            open_run(config, to_yaml(config), options)[0].close()
+    place, begins, refused = find_place(config, options)
     whole = options.verbose or not sys.stdout.isatty()
-    device, place = expected_device(config.recipe.cluster), Path(options.run_dir or f"runs/{config.recipe.name}")
+    device = expected_device(config.recipe.cluster)
     runs_here = not runs_elsewhere(config.recipe.cluster, device)
     follows, problem = arithmetic(config)
     room = room_for(config, smallest_device(config.recipe.cluster))
@@ -218,18 +216,55 @@ def dry_run(config: RunConfig, progress: Progress, options: argparse.Namespace) 
     disk = f"{'checkpoints (disk)':<25} {describe_room(room, place if runs_here else None)}"
     stop = f"{'stop':<25} {describe_stop(config, smallest_device(config.recipe.cluster))}"
     lacking = [f"{'missing':<25} {missing}: {command}" for missing, command in list_commands(config)]
-    for line in [*follows, *time, *limits, disk, stop, *lacking]:
+    taken = [f"{'run directory':<25} {line}" for line in begins]
+    for line in [*follows, *time, *limits, disk, stop, *lacking, *taken]:
         print(f"#   {line}")
     check_gpus(config)
     check_services(config, lambda _: None)  # a warning stands in the lines above
     check_offload(config)
     if runs_here:
         check_disk(room, place)
-    if problem is not None:
-        raise problem
+    if problem is not None or refused is not None:
+        raise problem or refused  # type: ignore[misc]
     where = "it can start" if runs_here else "nothing in it is refused; whether its machines are there a start says"
     print(f"#   {'verdict':<25} {where}")
     return 0
+
+
+def find_place(config: RunConfig, options: argparse.Namespace) -> tuple[Path, list[str], BadInput | None]:
+    """Which directory a start takes, and what is said of it: from where it continues, and what is another than before.
+    Why it would be refused, which is raised at once only where `--resume` asked for it."""
+    must_resume, text = options.resume or options.resume_from is not None, to_yaml(config)
+    with files_or_bad_input():
+        path = choose_run_dir(config.recipe.name, text, options.run_dir, must_resume, _reread)
+        shown = shorten_path(path)
+        if not must_resume and not any((path / "checkpoints").glob("step-*")):
+            return shown, [f"{shown}: {'begins anew, without a checkpoint in it' if path.is_dir() else 'new'}"], None
+        try:
+            directory, checkpoint, state = open_run(config, text, options)
+            directory.close()
+            return shown, [*_continues(config, path, shown, checkpoint, state)], None
+        except BadInput as error:
+            if must_resume:
+                raise
+            return shown, [f"{shown}: refused"], error
+
+
+def _continues(
+    config: RunConfig, path: Path, shown: Path, checkpoint: Path | None, state: DriverState
+) -> Iterator[str]:
+    if state.stage_index >= len(config.stages) and not has_more_steps(state, path, config):
+        yield f"{shown}: finished after {state.step} steps, a start would say so and train nothing"
+        return
+    entered = config.stages[state.stage_index]
+    left = "" if entered.epochs is not None else f", {entered.steps - state.stage_step} of its {entered.steps} to take"
+    name = checkpoint.name if checkpoint is not None else ""
+    yield f"{shown}: continues from {name}, stage {entered.name}, step {state.stage_step}{left}"
+    yield from changed_midway(path, config, state)
+
+
+def _reread(saved: Path) -> str:
+    return to_yaml(compose(str(saved), [], saved=True))
 
 
 def _time_lines(timed: Timed) -> list[str]:
@@ -242,11 +277,7 @@ def open_run(config: RunConfig, text: str, options: argparse.Namespace) -> tuple
     """The run directory, the checkpoint in it to continue from, and where the driver was then. Raises BadInput."""
     resume_from = options.resume_from
     must_resume = options.resume or resume_from is not None
-
-    def reread(saved: Path) -> str:
-        return to_yaml(compose(str(saved), [], saved=True))
-
-    path = choose_run_dir(config.recipe.name, text, options.run_dir, must_resume, reread)
+    path = choose_run_dir(config.recipe.name, text, options.run_dir, must_resume, _reread)
     if not options.trust_run_dir:
         refuse_foreign(path)
     directory = RunDir(path)

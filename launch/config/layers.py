@@ -63,6 +63,8 @@ def find_config(name: str) -> Path:
     for candidate in (Path(name), CONFIGS / name, CONFIGS / f"{name}.yaml", CONFIGS / name / PAPER, ROOT / name):
         if candidate.is_file():
             return candidate
+    if "=" in name:
+        raise BadInput(f"no CONFIG in front of {name!r}: a file, or a name such as quickstart, comes first")
     files = (path.relative_to(CONFIGS) for path in CONFIGS.rglob("*.yaml"))
     names = sorted(str(path.parent if path.name == PAPER else path.with_suffix("")) for path in files)
     matches = [full_name for full_name in names if full_name.rpartition("/")[2] == name]

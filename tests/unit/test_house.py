@@ -18,9 +18,9 @@ BUDGET = {
     "envs": 27_429,
     "actors": 6_060,
     "learners": 5_760,
-    "launch": 39_688,
+    "launch": 39_822,
     "benchmarks": 9_640,
-    "tests": 86_820,
+    "tests": 86_982,
 }
 
 

@@ -23,6 +23,7 @@ from actors.renderer import ChatRenderer
 from envs import WORLDS, make_reward
 from envs.problems.knowledge import KnowledgeConfig, of_task
 from envs.protocols import PROTOCOLS
+from envs.rewards import counts_as_solved
 from envs.rewards.transcript import inline_of, split_inline
 from envs.worlds.search import SearchQAWorld
 from envs.worlds.search_config import SearchQAConfig
@@ -103,13 +104,17 @@ def test_the_function_for_users_of_trl_scores_here_as_it_does_there(
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.delitem(sys.modules, "my_rewards", raising=False)
-    assert "from my_rewards import digits" in theirs
-    digits = runpy.run_path("my_rewards.py")["digits"]
-    reward = make_reward(compose("recipe.yaml", []).recipe.reward)
-    for text in ("It is 122", "122", "12 2", ""):
+    assert "from my_rewards import brief, right" in theirs and "reward_weights=[1.0, 0.2]" in theirs
+    right, brief = (runpy.run_path("my_rewards.py")[name] for name in ("right", "brief"))
+    recipe_reward = compose("recipe.yaml", []).recipe.reward
+    reward = make_reward(recipe_reward)
+    for text, solves in (("It is 122", 1.0), ("122", 1.0), ("122 or 12", 0.0), ("12 2", 0.0), ("", 0.0)):
         messages = (Message(role="assistant", content=text),)
         task = Task(task_id="page", question="What is 59 + 63?", answers=("122",), record={"answer": "122"})
-        assert digits([[{"content": text}]], ["122"]) == [reward(Transcript(task=task, messages=messages)).value]
+        (value,), (cost,) = right([[{"content": text}]], ["122"]), brief([[{"content": text}]])
+        scored = reward(Transcript(task=task, messages=messages))
+        assert scored.value == pytest.approx(1.0 * value + 0.2 * cost) and scored.parts["right"] == value == solves
+        assert counts_as_solved(recipe_reward, scored) == bool(solves)
     monkeypatch.delitem(sys.modules, "my_rewards", raising=False)
 
 

@@ -28,7 +28,7 @@ COLUMNS = (
     Column(title="held out", key="eval/loss", form="{:.3f}", width=6, rank=1, about="loss on held-out examples"),
     Column(title="held out", key="eval/accuracy", form="{:.3f}", width=6, rank=1, about="chosen, on held-out pairs"),
     Column(title="reward", key="reward/mean", form="{:.3f}", width=6, rank=0),
-    Column(title="correct", key="reward/part/correct", form="{:.3f}", width=6, rank=1),
+    Column(title="correct", key="reward/solved", form="{:.3f}", width=6, rank=1),
     Column(title="KL", key="kl/reference", form="{:.2g}", width=7, rank=4, about="nats a token, from the reference"),
     Column(title="gen/s", key="tokens/generated_per_s", form="{:.0f}", width=5, rank=5, about="tokens sampled"),
     Column(title="train/s", key="tokens/trained_per_s", form="{:.0f}", width=6, rank=6, about="tokens trained"),

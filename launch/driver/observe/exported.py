@@ -69,6 +69,8 @@ EXPORTED: tuple[Metric, ...] = (
         name="reward_part", label="part", pattern=r"reward/part/(.+)", most=8,
         about="Mean of a part of the reward over the same trajectories; the first eight parts.",
     ),
+    plain("solved", "reward/solved",
+        "Share of the newest step's graded trajectories that solved their task, where the reward says when."),
     Metric(
         name="held_out", label="play", pattern=r"held_out/(.+)", most=4,
         about="Accuracy in the newest evaluation, or the mean reward where the reward does not define "

@@ -30,8 +30,9 @@ class Meaning:
 
 STEP: Sequence[Meaning] = (  # of a step, in every kind of stage that has them
     Meaning(
-        ("reward/mean", "reward/part/*"),
-        "over the step's graded trajectories; failures are left out, never zeros",
+        ("reward/mean", "reward/part/*", "reward/solved"),
+        "over the step's graded trajectories; failures are left out, never zeros. `reward/solved`: the share that "
+        "solved their task, where the reward says when (`solved_by`), as an evaluation's accuracy",
     ),
     Meaning(
         ("reward/stream/*",),

@@ -110,6 +110,7 @@ class Run:
     earlier: DriverState  # as this process found it: what those that it continues have spent
     started: float = field(default_factory=time.monotonic)
     # -- what changes while it runs --
+    ended: float | None = None  # when its summary was made: the closing line says the same seconds
     loop_lag: EventLoopLag = field(default_factory=EventLoopLag)
     saved_at: float = field(default_factory=time.monotonic)  # when the learner was last copied, or loaded
     before_row: DriverState | None = None  # where the account stood before a step whose row is yet to be written
@@ -237,7 +238,7 @@ class Run:
 
     @property
     def wall_s(self) -> float:
-        return self.earlier.wall_s + time.monotonic() - self.started
+        return self.earlier.wall_s + (self.ended or time.monotonic()) - self.started
 
     @property
     def lost_tokens(self) -> int:

@@ -11,6 +11,7 @@ import shlex
 import signal
 import socket
 import sys
+import time
 from collections.abc import Awaitable, Callable
 from dataclasses import asdict
 from typing import Any
@@ -137,6 +138,7 @@ def leave_summary(run: Run, status: str, reason: str | None) -> None:
 
 
 def write_summary(run: Run, status: str, reason: str | None) -> None:
+    run.ended = run.ended or time.monotonic()
     text = json.dumps(with_own_digest(summary(run, status, reason)), indent=1) + "\n"
     run.dir.write("summary.json", text)
     run.journal.seal("summary.json", digest_of(text.encode()))

@@ -38,6 +38,7 @@ from launch.driver.run.tasks import StopRequested
 from launch.driver.run.updating import update
 from launch.driver.run.written import choose_written
 from launch.driver.stages.engine_metrics import engine_metrics
+from launch.driver.stages.solved_metrics import solved_metrics
 from learners.algorithms import make_algorithm
 from rlsys.buffer import SlotBuffer
 from rlsys.config.envs import env_in
@@ -148,6 +149,8 @@ class Stepper:
         metrics: list[Metrics] = [harvest.metrics, {"groups/oversampled": Sum(more)}]
         metrics += [{"lag/bound": Max(self.buffer.max_policy_lag)}]  # a run may be continued with another one
         metrics += [metrics_by_env(groups, harvest.outcomes, self.stage.config.envs, state.version)]
+        rewards = {name: recipe.reward for name, recipe in self.stage.config.by_env.items()}
+        metrics += [solved_metrics(groups, rewards)]
         trained, packed, credit = 0, 0, TokenCredit()
         async with run.cards.hold(Side.LEARNER) if plan is not None else nullcontext():
             if plan is not None:

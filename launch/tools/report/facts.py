@@ -90,6 +90,11 @@ class Stage:
         return {name: self._right(name, reward) for name, reward in rewards.items()}
 
     def _right(self, name: str, reward: Any) -> Floats:
+        """As the rows have it. Those of earlier versions do not: a part that pays for nothing else says it."""
+        share = self.rows.column(by_name(name, "reward/solved") if name else "reward/solved")
+        return np.where(np.isnan(share), self._right_of_parts(name, reward), share)
+
+    def _right_of_parts(self, name: str, reward: Any) -> Floats:
         pays_for = reward if isinstance(reward, Mapping) else {}
         for part, least in solving_parts(reward).items():
             key = by_name(name, f"reward/part/{part}") if name else f"reward/part/{part}"

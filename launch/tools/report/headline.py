@@ -25,8 +25,11 @@ def last_step(run: RunDirectory) -> int:
 
 
 def _end(run: RunDirectory) -> str:
-    steps, seconds = last_step(run), run.rows.known("wall_s")
-    within = f" in {duration(float(seconds[-1]))}" if len(seconds) else ""
+    steps, seconds = last_step(run), [*run.rows.known("wall_s")]
+    ended: Any = run.summary.get("wall_s") if run.state in ("done", "stopped", "failed") else None
+    if type(ended) in (int, float) and 0 <= ended < 1e12:  # later than the last row: after an evaluation, a checkpoint
+        seconds.append(ended)
+    within = f" in {duration(float(seconds[-1]))}" if seconds else ""
     resumed = run.attempts[-1].get("from_step") if len(run.attempts) > 1 else None
     if type(resumed) is int:
         within += f", continued from step {resumed}" if resumed else ", begun again"

@@ -6,19 +6,26 @@ import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
+from rich.cells import cell_len, set_cell_size
 from rich.console import Console
 from rich.text import Text
 
 from launch.tools.report.choice import name_of
 from launch.tools.report.kept import NONE
 from launch.tools.report.packing import Episodes
+from rlsys.jsonl import json_object
 from rlsys.records import unpack_floats
 from rlsys.types import SampleBegin
 from rlsys.untrusted import visible, visible_lines
 
 MODEL, RESULT, PROMPT, BAD, SAMPLE = "bold blue", "yellow", "dim", "bold red", "magenta"
 MOST_RETURNED = 600  # characters
-LISTED = ("step", "task_id", "reward", "correct", "tokens", "turns", "end", "failure")
+LISTED = ("step", "reward", "correct", "tokens", "turns", "end")
+LAST_TO_FIT = ("turns", "step", "tokens")  # left out in this order where the texts have less than
+LEAST = 36  # characters
+TOLD = ("question", "said", "answer")  # asked, what the model said last, the right answer
+MOST_LISTED = 400  # characters of a text of which a line shows the beginning
+GAP = "  "
 RIGHT = {1: "yes", 0: "no"}
 BEGINS: Mapping[str, str] = {
     SampleBegin.CONVERSATION: "new conversation",
@@ -28,23 +35,63 @@ BEGINS: Mapping[str, str] = {
 }
 
 
-def list_rows(episodes: Episodes, rows: Sequence[int]) -> Iterator[str]:
-    """A head, and a line for each row, in columns."""
-    table = [("trajectory", *LISTED), *((name_of(episodes, row), *_cells(episodes, row)) for row in rows)]
-    widths = [max(len(cell) for cell in column) for column in zip(*table, strict=True)]
-    for line in table:
-        yield "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip()
+def list_rows(episodes: Episodes, rows: Sequence[int], width: int) -> Iterator[str]:
+    """A head, and a line for each row, in columns: the numbers whole, then as much of the texts as has room."""
+    told = {at: _told(json_object(line, name_of(episodes, at))) for at, line in episodes.lines(rows)}
+    texts = [TOLD, *(told.get(row, ("",) * len(TOLD)) for row in rows)]
+    columns = {name: [name, *(_cell(episodes, row, name) for row in rows)] for name in LISTED}
+    columns = {"trajectory": ["trajectory", *(name_of(episodes, row) for row in rows)], **columns}
+    for name in LAST_TO_FIT:
+        if _room(columns, width) < LEAST:
+            del columns[name]
+    room = max(_room(columns, width) - len(GAP) * (len(TOLD) - 1), len(TOLD) * 4)
+    asked, said, answers = (max(map(cell_len, column)) for column in zip(*texts, strict=True))
+    answers = min(answers, max(len(TOLD[-1]), room // 4), room // 3)
+    asked = min(asked, max((room - answers) // 2, room - answers - said))
+    widths = [max(map(cell_len, column)) for column in columns.values()]
+    widths += [asked, room - answers - asked, answers]
+    for *cells, line in zip(*columns.values(), texts, strict=True):
+        yield GAP.join(map(_fit, [*cells, *line], widths)).rstrip()
 
 
-def _cells(episodes: Episodes, row: int) -> Iterator[str]:
-    for name in LISTED:
-        value = episodes.columns[name][row].item()
-        if name in episodes.texts:
-            yield "" if value == NONE else visible(episodes.texts[name][value])[:60]
-        elif name == "correct":
-            yield RIGHT.get(value, "")
-        else:
-            yield "" if value == NONE or value != value else f"{value:.2f}" if isinstance(value, float) else str(value)
+def _room(columns: Mapping[str, Sequence[str]], width: int) -> int:
+    """What these columns leave of a line, for the texts."""
+    return width - sum(max(map(cell_len, column)) + len(GAP) for column in columns.values())
+
+
+def _fit(text: str, width: int) -> str:
+    return set_cell_size(text if cell_len(text) <= width else set_cell_size(text, max(width - 1, 0)) + "\u2026", width)
+
+
+def _cell(episodes: Episodes, row: int, name: str) -> str:
+    if name == "end" and episodes.columns["failure"][row] != NONE:
+        name = "failure"
+    value = episodes.columns[name][row].item()
+    if name in episodes.texts:
+        return "" if value == NONE else visible(episodes.texts[name][value])[:60]
+    if name == "correct":
+        return RIGHT.get(value, "")
+    if value == NONE or value != value:
+        return ""
+    return f"{value:.3f}".replace("-0.000", "0.000") if isinstance(value, float) else str(value)
+
+
+def _told(line: Mapping[str, Any]) -> tuple[str, ...]:
+    """The question, what the model said last, and the right answer: each in one line, and no more than one has room
+    for."""
+    task, prompt = _mapping(line.get("task")), _messages(line.get("prompt"))
+    asked = task.get("question") or (prompt[-1][1] if prompt else "") or task.get("task_id")
+    said = [content for role, content in _messages(line.get("messages")) if role == "assistant"]
+    texts = (asked if isinstance(asked, str) else "", said[-1] if said else "", _answers(task))
+    return tuple(visible(" ".join(text[:MOST_LISTED].split())) for text in texts)
+
+
+def _answers(task: Mapping[str, Any]) -> str:
+    """The right ones, where the task has some."""
+    answers = _list(task.get("answers")) or [task.get("answer")]
+    return " | ".join(
+        answer if isinstance(answer, str) else json.dumps(answer) for answer in answers if answer is not None
+    )
 
 
 def show_episode(console: Console, name: str, line: Mapping[str, Any]) -> None:
@@ -59,6 +106,8 @@ def draw(name: str, line: Mapping[str, Any]) -> Iterator[Text]:
     facts = ("reward", "correct", "advantage", "num_tokens", "end", "truncated", "worker")
     fields = [(key, line.get(key)) for key in facts if line.get(key) not in (None, "", False) or key == "reward"]
     yield Text("  ".join(f"{key} {_shown(value)}" for key, value in fields))
+    if answers := _answers(task):
+        yield Text(f"answer  {visible(answers)[:MOST_RETURNED]}")
     parts = _mapping(line.get("parts"))
     if parts:
         yield Text("parts   " + "  ".join(f"{visible(str(part))} {_shown(value)}" for part, value in parts.items()))

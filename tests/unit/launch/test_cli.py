@@ -56,6 +56,7 @@ def rlsys(capsys: pytest.CaptureFixture[str], *argv: str) -> tuple[int, str, str
         ),
         (["train", "quickstart", "--learner.lr=1e-5"], "without dashes (learner.lr=...)"),
         (["train", "my"], "no config 'my': neither a file nor a name under configs/; quickstart is one"),
+        (["train", "--resume", "stages.rl.steps=+20"], "no CONFIG in front of 'stages.rl.steps=+20'"),
         (["config", "nonsense_key"], "'nonsense_key' is no key, and no config 'nonsense_key'"),
         (["eval", "quickstart", "--checkpoint", "nowhere"], "--checkpoint='nowhere': "),
         (["train", "quickstart", "cluster.device=cuda", "--run-dir", "NEW"], "no GPU on this machine"),

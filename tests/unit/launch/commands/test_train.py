@@ -4,6 +4,7 @@ import contextlib
 import json
 import os
 import re
+import shutil
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -131,6 +132,46 @@ def test_an_older_checkpoint_is_continued_and_the_damaged_one_kept(
     assert (begun / "metrics.jsonl").read_text() == '{"step": 100}\n'
     assert run(["train", "quickstart", "--run-dir", str(begun)]) == 2  # and it is the newest one now
     assert "continuing from step-000100" in capsys.readouterr().out
+
+
+def test_a_dry_run_says_which_directory_is_taken_and_from_where_it_continues(
+    begun: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+
+    def said(*words: str, code: int = 0) -> list[str]:
+        assert run(["train", "quickstart", "--dry-run", *words]) == code
+        lines = [line.partition("run directory ")[2].strip() for line in capsys.readouterr().out.splitlines()]
+        return [line for line in lines if line]
+
+    assert said() == ["runs/quickstart: new"]
+    at = ["--run-dir", "run", "stages.sft.steps=150"]
+    goes_on = "run: continues from step-000101, stage sft, step 101, 49 of its 150 to take"
+    assert said(*at) == said(*at, "--resume") == [goes_on]
+    goes_on, changed = said(*at, "--resume-from", "step-000100", "learner.lr=0.5")
+    assert "step-000100, stage sft, step 100, 50 of" in goes_on and "learner.lr" in changed and "-> 0.5" in changed
+    assert said("--run-dir", "run", "seed=7", code=2) == ["run: refused"]
+    # A finished run of this name is passed over, as a start does.
+    shutil.copytree(begun, tmp_path / "runs" / "quickstart")
+    (tmp_path / "runs" / "quickstart" / "summary.json").write_text('{"status": "done"}')
+    assert said() == ["runs/quickstart-2: new"]
+
+
+def test_a_dry_run_of_a_finished_run_tells_the_steps_that_it_would_add(
+    begun: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    stages = compose("quickstart", []).stages
+    directory = RunDir(begun)
+    state = DriverState(step=102, stage_index=len(stages), mark=Journal(directory.journal, keep=4).mark)
+    directory.commit_checkpoint(directory.begin_checkpoint(102), state, keep=1)
+    directory.close()
+    command = ["train", "quickstart", "--run-dir", str(begun), "--dry-run"]
+    assert run(command) == 0
+    assert "finished after 102 steps" in capsys.readouterr().out
+    last = stages[-1]
+    assert run([*command, "--resume", f"stages.{last.name}.steps=+20"]) == 0
+    out = capsys.readouterr().out
+    assert f"continues from step-000102, stage {last.name}, step {last.steps}, 20 of its {last.steps + 20} to" in out
 
 
 def test_a_run_without_checkpoints_has_none_to_go_back_to(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

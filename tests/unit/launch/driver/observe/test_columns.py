@@ -13,7 +13,7 @@ from launch.driver.observe.row import StepRow, StepTime
 
 RL = {
     "reward/mean": 0.91567,
-    "reward/part/correct": 0.816,
+    "reward/solved": 0.816,
     "kl/reference": 0.0123,
     "tokens/generated_per_s": 12516.4,
     "lag/max": 1,

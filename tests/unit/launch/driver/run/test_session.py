@@ -78,6 +78,7 @@ def test_a_run_that_is_done_leaves_a_summary_and_no_reserve(tmp_path: Path, monk
     assert (run.dir.path / RESERVE).stat().st_size == 2**16
     assert asyncio.run(go_through(run, train, engines=True)) == 0
     assert summary(run)["status"] == "done" and summary(run)["sha256"] == own_digest(summary(run))
+    assert summary(run)["wall_s"] == round(run.wall_s, 1)  # which the closing line has
     assert not (run.dir.path / RESERVE).exists()
     events = records(run.dir.path / "events.jsonl")
     kinds = [event["kind"] for event in events]

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from rich.cells import cell_len
 from rich.console import Console
 
 from launch.cli import run
@@ -18,7 +19,9 @@ from launch.tools.report.choice import Range, find_like, find_named, name_of, re
 from launch.tools.report.terminal import draw
 from rlsys.errors import BadInput
 from rlsys.records import pack_floats
+from tests.makers.made import jsonl
 from tests.makers.report_example import agent_episode, episodes_of, write_run
+from tests.makers.run_directory import episode, run_directory
 
 HOSTILE = "\x1b[31m\u202eevil\u2066 [bold]markup[/bold]\r"
 
@@ -187,11 +190,35 @@ def test_another_shape_is_shown_as_far_as_it_goes(line: dict[str, object]) -> No
 def test_lists_and_json(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["show", str(folder), "--reward", "-1:0", "--end", "malformed", "--limit", "2"]) == 0
     head, *rows, last = capsys.readouterr().out.splitlines()
-    assert head.split()[:3] == ["trajectory", "step", "task_id"] and len(rows) == 2
-    assert all(row.split()[3] == "0.00" and "malformed" in row for row in rows) and "the first 2" in last
+    assert head.split()[:3] == ["trajectory", "step", "reward"] and len(rows) == 2
+    assert all(row.split()[2] == "0.000" and "malformed" in row for row in rows) and "the first 2" in last
     assert run(["show", str(folder), "step-000001:1", "--json"]) == 0
     lines = capsys.readouterr().out
     assert lines.isascii() and [json.loads(line)["sibling"] for line in lines.splitlines()] == [0, 1, 2, 3]
+
+
+@pytest.mark.parametrize("width", [60, 80, 140])
+def test_a_list_tells_question_last_message_and_right_answer_in_the_width_there_is(
+    tmp_path: Path, width: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    long = {"question": "What is 17 + 4?\n" + "x" * 300, "answers": ["21", "21.0"]}
+    plain = {"question": "", "answer": 9}
+    said = [{"role": "assistant", "content": "no"}, {"role": "assistant", "content": f"it is\x1b[31m 4 {'y' * 300}"}]
+    lines = [
+        episode(reward=-0.0004, task=long | {"task_id": "a"}, messages=said),
+        episode(sibling=1, task=plain | {"task_id": "b"}, prompt=[{"role": "user", "content": "日本 4 + 5?"}]),
+    ]
+    jsonl(run_directory(tmp_path / "q", [{"step": 1}]) / "trajectories" / "step-000001.jsonl", lines)
+    monkeypatch.setenv("COLUMNS", str(width))
+    assert run(["show", str(tmp_path / "q")]) == 0
+    head, first, second, _ = capsys.readouterr().out.splitlines()
+    assert max(map(cell_len, (head, first, second))) <= width
+    assert "-0.000" not in first and " 0.000 " in first and "\x1b" not in first
+    if width == 140:
+        assert "What is 17 + 4? xxx" in first and "…  it is\\x1b[31m 4 yyy" in first and first.endswith("21 | 21.0")
+        assert "日本 4 + 5?" in second and second.endswith(" 9")
+    assert run(["show", str(tmp_path / "q"), "step-000001:0.0"]) == 0
+    assert "answer  21 | 21.0" in capsys.readouterr().out.splitlines()
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ import math
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from launch.cli import run as rlsys
@@ -174,6 +175,8 @@ def test_the_headline_says_how_it_ended_and_what_ran(tmp_path: Path) -> None:
         "done, 23 steps in 1:09 · reward answer, seed 0 · sft, rl · 0.72 M parameters · 1 engine + 1 rank, "
         "8 x A100-80G on 2 nodes · rlsys 0.1.0 (548c04b+changes)"
     )
+    ended = {"status": "stopped", "steps": 23, "wall_s": 95.4}  # 26 s after its last row
+    assert headline(opened(tmp_path / "d", summary=ended)).startswith("stopped at step 23 of 23 in 1:35 ·")
     killed = headline(opened(tmp_path / "b", summary=None, algorithm={"name": "grpo"}))
     assert killed.startswith(
         "stopped at step 23 in 1:09, no summary: the process was killed · reward answer, seed 0 · sft, grpo"
@@ -186,6 +189,21 @@ def test_the_headline_says_how_it_ended_and_what_ran(tmp_path: Path) -> None:
 def test_a_run_that_goes_on_from_nothing_is_begun_again(step: int, says: str, tmp_path: Path) -> None:
     record = {"attempts": [{"from_step": 0}, {"from_step": step}]}
     assert headline(opened(tmp_path, record=record)).startswith(f"done, 23 steps in 1:09, {says} ·")
+
+
+def test_right_answers_are_as_the_rows_have_them_and_of_older_rows_as_a_part_says(tmp_path: Path) -> None:
+    run = whole(tmp_path / "run", reward={"name": "answer", "correct": 2.0})
+    lines = records(run / "metrics.jsonl")
+    lines[-1] |= {"reward/solved": 0.75}  # the others are of an earlier version: 0.3 + 0.01 n of 2
+    (run / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    assert stage_of(read_directory(run)).right[-3:].tolist() == pytest.approx([0.51 / 2, 0.52 / 2, 0.75])
+    functions = {"name": "functions", "functions": {"my.right": 1.0, "my.brief": 0.2}, "solved_by": {"right": 0.5}}
+    assert np.isnan(stage_of(opened(tmp_path / "old", reward=functions)).right).all()
+    newer = whole(tmp_path / "newer", reward=functions)
+    (newer / "metrics.jsonl").write_text(
+        "".join(json.dumps(line | {"reward/solved": 0.5}) + "\n" for line in records(newer / "metrics.jsonl"))
+    )
+    assert (stage_of(read_directory(newer)).right == 0.5).all()
 
 
 # -- what cannot be known --------------------------------------------------------------------------------------------
