@@ -14,13 +14,13 @@ FUNCTION_LINES, FILE_LINES = 60, 400
 # The most lines of Python in each folder. Growth is a decision: a change that needs more raises the number here, and
 # its commit says what the lines are worth; one that removes lines lowers it.
 BUDGET = {
-    "rlsys": 8_993,
+    "rlsys": 9_112,
     "envs": 27_429,
-    "actors": 6_060,
-    "learners": 5_760,
-    "launch": 39_822,
-    "benchmarks": 9_640,
-    "tests": 86_982,
+    "actors": 6_148,
+    "learners": 5_838,
+    "launch": 39_992,
+    "benchmarks": 9_676,
+    "tests": 87_623,
 }
 
 
