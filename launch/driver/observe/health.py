@@ -9,11 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from itertools import starmap
 from typing import Any
 
 from launch.driver.observe import levels
 from launch.driver.observe.health_rows import CutShare, HealthRow, Level, read_row
-from launch.driver.observe.signs import OF_ROWS, Beginning, HealthSetting, slower
+from launch.driver.observe.signs import OF_ROWS, Beginning, HealthSetting, now, slower
 from launch.driver.observe.tool_signs import OF_TOOLS, ToolCounts
 from rlsys.types import Failure
 
@@ -156,8 +157,8 @@ class HealthMonitor:
         keys = {f"rollout.{key}": most for key, most in limits.items() if most is not None}
         if row.turns == 1:
             reached = {key: most for key, most in keys.items() if row.longest >= most}
-            return " and ".join(f"{key}={most}" for key, most in reached.items()) or f"engine.max_model_len={window}"
-        return " or ".join(f"{key}={most}" for key, most in (keys | {"engine.max_model_len": window}).items())
+            return " and ".join(starmap(now, reached.items())) or now("engine.max_model_len", window)
+        return " or ".join(starmap(now, (keys | {"engine.max_model_len": window}).items()))
 
     def untrained(self, row: HealthRow) -> str:
         """No token was trained."""
@@ -186,7 +187,7 @@ class HealthMonitor:
 
     def _no_signal(self, row: HealthRow) -> tuple[str, str]:
         warmth, size = self._setting.recipe.rollout.temperature, self._setting.recipe.loop.group_size
-        more = f"a higher rollout.temperature={warmth:g} or loop.group_size={size}"
+        more = f"a higher {now('rollout.temperature', warmth)} or {now('loop.group_size', size)}"
         right = self._solved_means(row)
         same = row.reward_min == row.reward_max  # then a mean is what every episode has
         if worse := self._regression(row):
@@ -347,7 +348,7 @@ class HealthMonitor:
             return ""
         idle = 1 - (row.busy - before[0]) / (row.alive - before[1])
         shares = f"the engines were idle for {idle:.0%} of the step and the learner for {row.learner_idle:.0%}"
-        ranks, workers = f"learner.ranks={learner.ranks}", f"rollout.workers={rollout.workers}"
+        ranks, workers = now("learner.ranks", learner.ranks), now("rollout.workers", rollout.workers)
         if idle - row.learner_idle > levels.LOPSIDED and rollout.workers > 1:
             return f"{shares}: move GPUs to the learner (raise {ranks}, lower {workers})"
         if row.learner_idle - idle > levels.LOPSIDED and learner.ranks > learner.sequence_parallel:

@@ -14,6 +14,7 @@ from typing import Any
 
 from launch.driver.observe import levels
 from launch.driver.observe.health import Finding
+from launch.driver.observe.signs import now
 from rlsys.config.recipe import RecipeConfig, StageConfig
 
 LOW = "_low"
@@ -79,9 +80,9 @@ def find_drop(rows: Sequence[Mapping[str, Any]], stages: Sequence[StageConfig]) 
     stage = next((candidate for candidate in stages if drop is not None and candidate.name == drop.stage), None)
     if drop is None or stage is None:
         return []
-    cure = f"lower stages.{stage.name}.learner.lr={stage.config.learner.lr:g}"
+    cure = f"lower {now(f'stages.{stage.name}.learner.lr', stage.config.learner.lr)}"
     if getattr(stage.config.algorithm, "kl_coef", None) is not None:
-        cure += f", or raise algorithm.kl_coef={stage.config.algorithm.kl_coef:g}"
+        cure += f", or raise {now('algorithm.kl_coef', stage.config.algorithm.kl_coef)}"
     return [
         Finding(
             stage=stage.name,
@@ -121,8 +122,8 @@ def _limits(recipe: RecipeConfig, play: str) -> list[str]:
     sections = {f"eval.sets.{name}": recipe.eval.sets.get(name), "eval": recipe.eval, "rollout": recipe.rollout}
     for key in ("max_turn_tokens", "max_response_tokens"):
         values = ((whose, getattr(section, key, None)) for whose, section in sections.items())
-        limits += [f"{whose}.{key}={value}" for whose, value in values if value is not None][:1]
-    return [*limits, f"engine.max_model_len={recipe.engine.max_model_len}"]
+        limits += [now(f"{whose}.{key}", value) for whose, value in values if value is not None][:1]
+    return [*limits, now("engine.max_model_len", recipe.engine.max_model_len)]
 
 
 CUT_KEY = "/truncated"

@@ -55,7 +55,7 @@ def timed_out(setting: HealthSetting, begin: Beginning, row: HealthRow) -> str:
 
 def _episode_key(setting: HealthSetting) -> str:
     """With the value that holds, given or derived."""
-    return f"rollout.episode_timeout_s={shortest_episode_s([setting.recipe]):g}"
+    return now("rollout.episode_timeout_s", shortest_episode_s([setting.recipe]))
 
 
 def blown_up(setting: HealthSetting, begin: Beginning, row: HealthRow) -> str:
@@ -82,7 +82,8 @@ def clipped(setting: HealthSetting, begin: Beginning, row: HealthRow) -> str:
         text = f"{row.outside:.0%} of the trained tokens have a ratio outside 0.9 to 1.1 (ratio/outside_0.1)"
     else:
         return ""
-    return f"{text}: lower learner.lr={setting.recipe.learner.lr:g} or loop.max_policy_lag={loop.max_policy_lag}"
+    rate, lag = now("learner.lr", setting.recipe.learner.lr), now("loop.max_policy_lag", loop.max_policy_lag)
+    return f"{text}: lower {rate} or {lag}"
 
 
 def mismatch(setting: HealthSetting, begin: Beginning, row: HealthRow) -> str:
@@ -115,11 +116,16 @@ def grad_norm(setting: HealthSetting, begin: Beginning, row: HealthRow) -> str:
     return f"{norm}: {slower(setting.recipe)}, or scale the reward (reward.*)"
 
 
+def now(key: str, value: float) -> str:
+    """A key with what it is: not as `key=value`, which would be pasted as the cure."""
+    return f"{key} (now {value:g})"
+
+
 def slower(recipe: RecipeConfig) -> str:
     """The keys that hold a policy back."""
     coef = getattr(recipe.algorithm, "kl_coef", None)
-    alternative = "" if coef is None else f", or raise algorithm.kl_coef={coef:g}"
-    return f"lower learner.lr={recipe.learner.lr:g}{alternative}"
+    alternative = "" if coef is None else f", or raise {now('algorithm.kl_coef', coef)}"
+    return f"lower {now('learner.lr', recipe.learner.lr)}{alternative}"
 
 
 OF_ROWS: Mapping[str, Callable[[HealthSetting, Beginning, HealthRow], str]] = {

@@ -189,8 +189,8 @@ async def start_parts(run: Run, *, engines: bool) -> None:
     """The learner first: a supervised stage trains while the engines are still starting."""
     forget_playing(run.dir.path)
     recipe = run.config.recipe
-    run.progress.begin(f"starting {recipe.learner.ranks} learner rank(s), {recipe.rollout.workers} rollout worker(s)")
     ranks, workers = recipe.learner.ranks, recipe.rollout.workers
+    run.progress.begin(f"starting {ranks} learner rank(s)" + (f", {workers} rollout worker(s)" if engines else ""))
     needs = wire.needs_of_run(recipe, run.services if engines else None, run.device)
     places = await place(needs, timeout_s=recipe.cluster.placement_timeout_s, run=recipe.name)
     placement = wire.places_of_run(recipe, places) if engines else places

@@ -75,9 +75,9 @@ def test_a_supervised_stage_is_no_rl_stage() -> None:
 @pytest.mark.parametrize(
     ("changes", "key"),
     [
-        ({"episode__turns": 1.0, "episode__tokens_max": 64.0}, "raise rollout.max_turn_tokens=64"),
-        ({"episode__turns": 1.0, "episode__tokens_max": 50.0}, "raise engine.max_model_len=512"),
-        ({}, "raise rollout.max_turn_tokens=64 or engine.max_model_len=512"),
+        ({"episode__turns": 1.0, "episode__tokens_max": 64.0}, "raise rollout.max_turn_tokens (now 64)"),
+        ({"episode__turns": 1.0, "episode__tokens_max": 50.0}, "raise engine.max_model_len (now 512)"),
+        ({}, "raise rollout.max_turn_tokens (now 64) or engine.max_model_len (now 512)"),
     ],
 )
 def test_episodes_that_are_all_cut_off_name_the_limit(changes: dict[str, Any], key: str) -> None:
@@ -94,7 +94,7 @@ def test_groups_without_signal_are_too_easy_too_hard_or_cut_off() -> None:
     hard = {"reward__max": 0.0, "reward__mean": 0.0, "reward__part__correct": 0.0, "reward__part__format": 0.0}
     assert once(2, **no_signal(**hard)) == (
         f"{head} (rewards from 0.000 to 0.000): no episode solved its task; give easier tasks (env.*), an sft stage "
-        "before, or a higher rollout.temperature=0.7 or loop.group_size=8"
+        "before, or a higher rollout.temperature (now 0.7) or loop.group_size (now 8)"
     )
     unread = once(2, **no_signal(**hard, episode__malformed=0.6, episode__token_limit=0.375, episode__count=4.0))
     form = "60% of the episodes are malformed and 38% cut off, the model does not write what is read; try an sft stage"
@@ -143,9 +143,12 @@ def of_gpus(busy_share: float, learner_idle: float, gpus: bool = True, **keys: i
 def test_gpus_that_wait_for_the_others_name_the_way_to_move_them() -> None:
     (engines,) = of_gpus(busy_share=0.54, learner_idle=0.02)
     assert "engines were idle for 46% of the step and the learner for 2%: move GPUs to the learner" in engines
-    assert "raise learner.ranks=4, lower rollout.workers=4" in engines
+    assert "raise learner.ranks (now 4), lower rollout.workers (now 4)" in engines
     (learner,) = of_gpus(busy_share=1.0, learner_idle=0.4)
-    assert "learner for 40%: move GPUs to the engines (raise rollout.workers=4, lower learner.ranks=4)" in learner
+    assert (
+        "learner for 40%: move GPUs to the engines (raise rollout.workers (now 4), lower learner.ranks (now 4))"
+        in learner
+    )
     assert of_gpus(busy_share=0.8, learner_idle=0.1) == []
     assert of_gpus(busy_share=0.54, learner_idle=0.02, gpus=False) == []  # they share the cores anyway
     assert of_gpus(busy_share=0.54, learner_idle=0.02, workers=1) == []  # there is none to give away
@@ -176,7 +179,7 @@ def test_a_policy_that_blows_up_is_told_the_learning_rate_and_no_easier_tasks() 
     seen = [*rows(1, **RIGHT, kl__reference=0.0), *rows(1, 2, **LOST, kl__reference=2403.0)]
     first = said(watching, seen)
     assert [line.split(":")[0] for line in first] == ["step 2"]
-    assert "2.4e+03 nats a token: lower learner.lr=" in first[0]
+    assert "2.4e+03 nats a token: lower learner.lr (now " in first[0]
     nothing = no_signal(**LOST, reward__max=0.0, episode__malformed=1.0, episode__turns=1.0)
     rambles = {
         **LOST,
@@ -188,15 +191,15 @@ def test_a_policy_that_blows_up_is_told_the_learning_rate_and_no_easier_tasks() 
     later = said(watching, [*rows(1, 3, **LOST), *rows(4, 4, **nothing), *rows(3, 8, **rambles)])
     texts = {finding.what: finding.says for finding in watching.findings()}
     assert {"blown_up", "fell", "scattered", "malformed", "untrained", "cut"} == set(texts)
-    assert "fell from 1.080 at step 1 to 0.002: lower learner.lr=0.0005" in texts["fell"]
+    assert "fell from 1.080 at step 1 to 0.002: lower learner.lr (now 0.0005)" in texts["fell"]
     assert "entropy rose from 0.026 to 4.7 nats" in texts["scattered"]
-    assert "lost what it could do (correct 0.980 at step 1, now 0.000); lower learner.lr=" in texts["untrained"]
+    assert "lost what it could do (correct 0.980 at step 1, now 0.000); lower learner.lr (now " in texts["untrained"]
     for sentence in [*first, *later]:
         assert (
             "easier" not in sentence
             and "max_turn_tokens" not in sentence
             and "sft" not in sentence
-            and "learner.lr=" in sentence
+            and "learner.lr (now" in sentence
         ), sentence
 
 
@@ -361,7 +364,7 @@ def test_time_that_is_up_names_the_limit_that_holds_and_a_late_tool_is_no_long_a
     """Derived: 512 tokens at 8 a second are less than the 300 s that every episode has."""
     (late,) = said(watch(), rows(1, **LARGE, episode__time_limit=0.05))
     (failed,) = said(watch(), rows(1, **LARGE, failures__timeout=51.2))
-    assert "rollout.episode_timeout_s=300" in late and "rollout.max_turn_tokens" in late
+    assert "rollout.episode_timeout_s (now 300)" in late and "rollout.max_turn_tokens" in late
     assert "5.0%" in failed and "env.*, reward.*" in failed and "shorter answers" not in failed
 
 
@@ -453,7 +456,7 @@ def test_a_stage_in_which_no_answer_was_ever_right_says_so_after_two_steps_and_a
     (finding,) = watching.findings()  # a run of one step ends here, and its last word names the reason
     assert (finding.what, finding.steps, finding.of) == ("untrained", 1, 1)
     (sentence,) = said(watching, rows(1, 2, **few))
-    assert "no episode solved its task; give " in sentence and "loop.group_size=8" in sentence
+    assert "no episode solved its task; give " in sentence and "loop.group_size (now 8)" in sentence
     assert [(entry.what, entry.steps, entry.first_step) for entry in watching.findings()] == [("untrained", 2, 1)]
     recipe = compose("worlds/search", []).stages[-1].config
     other = HealthMonitor("rl", HealthSetting(recipe=recipe, max_turns=4, solved_by={"correct": 0.0}))

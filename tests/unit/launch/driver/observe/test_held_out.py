@@ -26,7 +26,7 @@ def test_the_newest_is_compared_with_the_best_before_it() -> None:
     assert drop.describe() == "held-out accuracy fell from 0.950 to 0.000 (greedy, from step 10 to 30)"
     (finding,) = find_drop([row(0, 0.95), row(12, 0.0)], STAGES)
     assert (finding.stage, finding.what, finding.first_step, finding.last_step) == ("rl", "held_out", 0, 12)
-    assert "lower stages.rl.learner.lr=0.03" in finding.describe() and finding.describe().startswith(
+    assert "lower stages.rl.learner.lr (now 0.03)" in finding.describe() and finding.describe().startswith(
         "after step 12 of stage rl"
     )
 
@@ -54,7 +54,9 @@ def test_answers_of_an_evaluation_that_are_cut_off_are_said_with_their_limit() -
     (finding,) = find_cut_off(played(0.1, 0.19), STAGES)
     assert (finding.what, finding.stage, finding.last_step) == ("held_out_cut", "rl", 9)
     assert (
-        "10% of greedy" in finding.says and "sampled" not in finding.says and "rollout.max_turn_tokens=" in finding.says
+        "10% of greedy" in finding.says
+        and "sampled" not in finding.says
+        and "rollout.max_turn_tokens (now" in finding.says
     )
     assert "20% of sampled" in find_cut_off(played(0.09, 0.2), STAGES)[0].says
     assert find_cut_off(played(0.09, 0.19), STAGES) == find_cut_off(played(0.9, 0.9, episodes=99), STAGES) == []
@@ -70,8 +72,8 @@ def test_the_limit_of_answers_that_are_cut_off_is_that_of_their_evaluation() -> 
         (finding,) = find_cut_off([row(9, 0.9) | {"when": "after"} | cut], stages)
         return finding.says.partition(": raise ")[2]
 
-    turn, window = "eval.max_turn_tokens=48", "engine.max_model_len=512"
-    assert limits("own/greedy") == f"{turn} or eval.sets.own.max_response_tokens=96 or {window}"
+    turn, window = "eval.max_turn_tokens (now 48)", "engine.max_model_len (now 512)"
+    assert limits("own/greedy") == f"{turn} or eval.sets.own.max_response_tokens (now 96) or {window}"
     assert limits("plain/greedy") == f"{turn} or {window}"
 
 

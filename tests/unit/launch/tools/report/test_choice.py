@@ -187,7 +187,8 @@ def test_another_shape_is_shown_as_far_as_it_goes(line: dict[str, object]) -> No
     assert "reward " in console.export_text()
 
 
-def test_lists_and_json(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_lists_and_json(folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setenv("COLUMNS", "160")
     assert run(["show", str(folder), "--reward", "-1:0", "--end", "malformed", "--limit", "2"]) == 0
     head, *rows, last = capsys.readouterr().out.splitlines()
     assert head.split()[:3] == ["trajectory", "step", "reward"] and len(rows) == 2
