@@ -57,6 +57,7 @@ def measure_upload(folder: Path, show: Callable[[str, int, int | None], None]) -
     return Upload(files, sum(sizes.values()), sizes, left_out)
 
 
+FILES = (".jsonl", ".json", ".parquet", ".csv", ".txt")
 REMEDY = "name what the run does not need in .rayignore, start from a smaller folder, or --no-upload on shared storage"
 
 
@@ -71,14 +72,22 @@ def check_size(upload: Upload, folder: Path) -> None:
 
 
 def check_uploaded(paths: Mapping[str, str | None], upload: Upload, folder: Path) -> None:
-    """Raises BadInput for data by a relative path that lies in the folder and is not uploaded.
+    """Raises BadInput for data by a relative path that the job would not find: it lies in the folder and is not
+    uploaded, or is not there.
 
     paths: by configuration key.
     """
+    way = "an absolute path on storage that all nodes share"
     for key, path in paths.items():
-        if path is None or Path(path).is_absolute() or not (folder / path).exists():
-            continue  # one that is not here either is the job's to find, or a name on the hub
+        if path is None or Path(path).is_absolute():
+            continue
+        if not (folder / path).exists():
+            if Path(path).suffix in FILES:  # else it may be a name on the hub
+                more = "it here (`rlsys train CONFIG --dry-run` says what makes it)"
+                raise BadInput(
+                    "is not in the folder that is uploaded", key=key, found=path, expected=f"{way}, or {more}"
+                )
+            continue
         top = Path(os.path.normpath(path)).parts[0]
         if top in upload.left_out or top == "..":
-            way = "an absolute path on storage that all nodes share"
             raise BadInput(f"{top} is not uploaded (.rayignore, .gitignore)", key=key, found=path, expected=way)

@@ -33,6 +33,7 @@ from launch.tools.submit.job import (
 from launch.tools.submit.server import JobState, NoSuchJob, Server, Unreachable, choose_token
 from launch.tools.submit.session import follow_job, stop_job
 from rlsys.errors import BadInput
+from tests.refused import refused
 
 FOLDER = Path("/home/me/project")
 
@@ -183,6 +184,8 @@ def test_what_the_ignore_files_leave_is_counted(tmp_path: Path) -> None:
     with pytest.raises(BadInput, match=r"env\.data.*not uploaded"):
         check_uploaded({"env.data": "data/big"}, upload, tmp_path)
     check_uploaded({"env.data": "a.py", "model.path": "Qwen/Qwen2.5-7B", "x.data": None}, upload, tmp_path)
+    with refused("env.data", says="is not in the folder that is uploaded"):
+        check_uploaded({"env.data": "data/never_made.jsonl"}, upload, tmp_path)
     check_uploaded({"env.data": str(tmp_path / "data" / "big")}, upload, tmp_path)  # absolute: storage of all nodes
 
 
