@@ -140,6 +140,6 @@ def paths_in(values: Mapping[str, Any], above: str = "") -> Iterator[tuple[str, 
 
 def describe_run_dir(run_dir: str) -> str:
     path = Path(run_dir)
-    if not path.parent.is_dir():
-        return " (not to be seen from here)"
+    if not any(above.is_dir() for above in path.parents if above.parent != above.parent.parent):
+        return " (not to be seen from here)"  # no more of it than its first folder, which many machines have
     return "" if path.exists() else " and new"

@@ -107,7 +107,7 @@ def stop_job(server: Controlled, job: str, *, ask_s: float = ASK_S) -> int:
         print(f"{job} has ended before: {end_of(state).said}")
         return 0
     server.stop(job)
-    say(f"stopping {job}: it has {state.stop_wait or RAY_S:g} s to save its checkpoint")
+    say(f"stopping {job}: it saves a checkpoint, and is killed if it has not ended in {state.stop_wait or RAY_S:g} s")
     seconds = (state.stop_wait or RAY_S) + KILL_S
     until = time.monotonic() + seconds
     while time.monotonic() < until:
