@@ -31,11 +31,11 @@ from actors.specs import EngineFailed
 from actors.weights.distributor import WeightDistributor, node_of
 from actors.weights.publisher import WeightPublisher
 from actors.worker import RolloutWorker, WorkerSpec, WorkerStatus
+from rlsys.alternating_cards import AlternatingCards, Side
 from rlsys.deadlines import hung_s
 from rlsys.errors import RunFailed
 from rlsys.group_rollout import failed_group
 from rlsys.rollout import RolloutPlan
-from rlsys.shared_cards import SharedCards, Side
 from rlsys.summaries import GroupRef, TrajectorySummary, refer_to
 from rlsys.system import supervisor
 from rlsys.system.calls import FIXED, WORKER_CALL, WORKER_START, ask_to_stop, call, reason
@@ -59,11 +59,11 @@ class RolloutPool:
         options: PoolOptions,
         worker: type = RolloutWorker,
         distributor: WeightDistributor | None = None,
-        cards: SharedCards | None = None,
+        cards: AlternatingCards | None = None,
     ) -> None:
         """distributor: of new weights to the engines; without, there are none, and `adopt` opens the workers. cards:
         those that the engines share with a learner."""
-        self.options, self._worker, self._cards = options, worker, cards or SharedCards()
+        self.options, self._worker, self._cards = options, worker, cards or AlternatingCards()
         self.members = [self._member(spec) for spec in specs]
         self._roster = WorkerRegistry(self.members, options.in_flight)
         self.publisher = WeightPublisher(self._roster, options, distributor, self.mark_dead, self._cards)

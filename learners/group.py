@@ -25,13 +25,13 @@ from learners.actor import PINGS, WRITING, LearnerActor, RankPlacement
 from learners.leaving import common_row
 from learners.meeting import VARIABLES, RankSpec, describe_links, is_timeout
 from learners.pings import OnPing, Ping, PingMonitor, ignore
+from rlsys.alternating_cards import AlternatingCards, Side
 from rlsys.batch import UpdateReport
 from rlsys.config.learner import LearnerConfig
 from rlsys.errors import BadInput, LearnerLost, RunFailed
 from rlsys.metrics import Max, finite, merge
 from rlsys.plan import BatchPlan, deal, row_cost, shard_plan
 from rlsys.probe import Probe, ProbeValues
-from rlsys.shared_cards import SharedCards, Side
 from rlsys.system.calls import RANK_CALL, RANK_START, describe_lost_node, reason, timeout_message, within
 from rlsys.system.parts import of_part
 from rlsys.system.patience import first_limit_s
@@ -75,11 +75,11 @@ class LearnerGroup:
         options: GroupOptions,
         secrets: Mapping[str, str] | None = None,
         actor: type = LearnerActor,
-        cards: SharedCards | None = None,
+        cards: AlternatingCards | None = None,
     ) -> None:
         """`secrets`: variables of the environment that must not stand in Ray's logs, where `env_vars` do. cards: the
         cards that the ranks share with engines."""
-        self.specs, self._cards = specs, cards or SharedCards()
+        self.specs, self._cards = specs, cards or AlternatingCards()
         self._actor = actor
         self.options = options
         self.secrets = secrets or {}

@@ -10,6 +10,7 @@ import gc
 import json
 import logging
 import os
+import time
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
@@ -43,6 +44,7 @@ from rlsys.system.device import Device, require_device, require_resolved, resolv
 from rlsys.system.served import ReferenceAddress
 from rlsys.system.weight_folder import WeightFolder, WeightManifest
 
+FREED_S = 30.0  # in which the memory of a process that was killed is free
 _CHECKPOINT_TAG = "state"
 _CRITIC_TAG = "critic"
 
@@ -143,10 +145,19 @@ class LearnerRank:
         """The GPU is others' until `return_to_card`: models, optimizers and gradients go to host memory."""
         if self._stage is not None:
             self._stage.models.leave_card()
+        if self.torch_device.type == "cuda":  # what links were measured with, too
+            torch.cuda.empty_cache()
 
     def return_to_card(self) -> None:
-        if self._stage is not None:
-            self._stage.models.return_to_card()
+        """Where an engine was killed, the driver needs a moment to free what it had."""
+        until = time.monotonic() + FREED_S
+        while self._stage is not None:
+            try:
+                return self._stage.models.return_to_card()
+            except torch.OutOfMemoryError:
+                if time.monotonic() > until:
+                    raise
+            time.sleep(1.0)
 
     @property
     def stage(self) -> Stage:

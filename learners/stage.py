@@ -76,7 +76,7 @@ class Reference:
             self._engine = zero.frozen(policy, loading.learner, dtype=loading.spec.held_dtype)
         self.policy = policy
 
-    def come(self) -> None:
+    def return_to_card(self) -> None:
         """Back to the device, where it belongs there."""
         if not self._away:
             self.policy.to(self._torch_device)
@@ -103,33 +103,24 @@ class Models:
     policy_engine: Any
     critic_engine: Any | None
     reference: Reference | AdapterReference | ServedReference | None
-    away: bool = False  # in host memory, while engines have the card
 
     def engines(self) -> list[Any]:
         """Of the models that are trained."""
         return [engine for engine in (self.policy_engine, self.critic_engine) if engine is not None]
 
     def leave_card(self) -> None:
-        """Weights, masters, moments and gradients go to host memory (`cluster.placement=sleep`)."""
-        if self.away:
-            return
+        """Weights, masters, moments and gradients go to host memory (`cluster.placement=sleep`). May be repeated."""
         for engine in self.engines():
             zero.leave_card(engine)
         if isinstance(self.reference, Reference):
             self.reference.policy.to("cpu")
-        self.away = True
-        if torch.cuda.is_initialized():
-            torch.cuda.empty_cache()
 
     def return_to_card(self) -> None:
-        """Every number is where it was."""
-        if not self.away:
-            return
+        """Every number is where it was. May be repeated, from wherever it broke off."""
         for engine in self.engines():
             engine.reload_states()
         if isinstance(self.reference, Reference):
-            self.reference.come()
-        self.away = False
+            self.reference.return_to_card()
 
     def destroy(self) -> None:
         self.policy_engine.destroy()

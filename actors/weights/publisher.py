@@ -15,9 +15,9 @@ from actors.members import PoolOptions, State, WorkerRecord, WorkerRegistry, clo
 from actors.weights.check import LoadCheck, WeightUpdate, differs, measure
 from actors.weights.distributor import Superseded, WeightDistributor
 from actors.worker import LoadResult
+from rlsys.alternating_cards import AlternatingCards, Side
 from rlsys.deadlines import SLOWEST, moved_s
 from rlsys.errors import RunFailed
-from rlsys.shared_cards import SharedCards, Side
 from rlsys.system.calls import DELIVERY, WORKER_CALL, call
 from rlsys.system.incidents import Incident, warn
 from rlsys.system.weight_folder import WeightFolder
@@ -48,7 +48,7 @@ class WeightPublisher:
         options: PoolOptions,
         distributor: WeightDistributor | None,
         dead: Callable[[WorkerRecord, Any, Exception], None],
-        cards: SharedCards | None = None,
+        cards: AlternatingCards | None = None,
     ) -> None:
         """distributor: None where nothing will be published. cards: the engines' cards.
 
@@ -56,7 +56,7 @@ class WeightPublisher:
         """
         self._roster, self._options = roster, options
         self._distributor = distributor
-        self._dead, self._cards = dead, cards or SharedCards()
+        self._dead, self._cards = dead, cards or AlternatingCards()
         self.current: WeightUpdate | None = None
         self.gone = asyncio.Event()  # an engine found the current version on no node: it has to be sent again
         self.lost: tuple[int | None, str] = (None, "")  # the version that was not found last, and why

@@ -97,7 +97,8 @@ def compose(config: str, overrides: Sequence[str], *, saved: bool = False, serve
         raise BadInput(f"stages need different names, found {', '.join(names)}", where=config)
     if not saved:
         check_arguments(recipe.engine.vllm)
-        check_placement(recipe)
+        for recipe_here in (recipe, *(stage.config for stage in built)):
+            check_placement(recipe_here)
     return RunConfig(recipe=recipe, stages=tuple(with_adapters(recipe, built)))
 
 

@@ -15,9 +15,9 @@ from actors.specs import IDLE
 from actors.weights.check import WeightUpdate
 from actors.worker import LoadResult, WorkerSpec, WorkerStatus
 from envs.services.stats import ToolStats
+from rlsys.alternating_cards import AlternatingCards
 from rlsys.errors import RunFailed
 from rlsys.rollout import RolloutPlan
-from rlsys.shared_cards import SharedCards
 from rlsys.summaries import summarize_group
 from rlsys.system.weight_folder import WeightManifest
 from rlsys.types import Ticket
@@ -160,7 +160,7 @@ def make_pool(
     script: Script,
     workers: int = 1,
     distributor: FakeDistributor | None = None,
-    cards: SharedCards | None = None,
+    cards: AlternatingCards | None = None,
     **options: Any,
 ) -> RolloutPool:
     scoring = ScoringSpec(grader_workers=1, grader_deadline_s=5.0)

@@ -70,7 +70,7 @@ class BackgroundEvaluation:
             evaluation.started = time.monotonic()
             limit = asyncio.timeout(self.limit_s)
             try:
-                async with limit:
+                async with self._run.cards.wish(), limit:
                     waiting = list_pending(evaluation.plays, {})
                     await play_each(self._run.pool, waiting, self._at_once, evaluation.add_group, more)
             except TimeoutError:

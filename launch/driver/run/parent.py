@@ -34,6 +34,7 @@ from rlsys.system.orphans import die_with
 STOPS = (signal.SIGINT, signal.SIGTERM)
 AS_TERM = (signal.SIGHUP, signal.SIGUSR1)  # of a terminal that is gone, of a batch system before its limit
 CAUGHT = (*STOPS, *AS_TERM, signal.SIGQUIT)  # none of them may end this process before the run
+JOB_CONTROL = (signal.SIGTSTP, signal.SIGCONT)
 SAME_S = 1.0  # in which two signals are one stop
 COLLECT_S = 25.0  # of what the driver left
 SAID_LAST = 20  # lines of a log in which the reason is looked for
@@ -64,7 +65,7 @@ def with_parent(work: Callable[[], int], end_run: Callable[[str], str]) -> int:
     parent, (reader, writer) = os.getpid(), os.pipe()
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     caught = {number for number in CAUGHT if signal.getsignal(number) != signal.SIG_IGN}  # as under nohup
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {*caught, signal.SIGCHLD})
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {*caught, *JOB_CONTROL, signal.SIGCHLD})
     if child := os.fork():
         os.close(writer)
         code = _wait(child, caught)
@@ -72,7 +73,8 @@ def with_parent(work: Callable[[], int], end_run: Callable[[str], str]) -> int:
     os.close(reader)
     die_with(parent)  # SIGKILL to the parent is meant for the run
     os.setpgid(0, 0)
-    signal.signal(signal.SIGTTOU, signal.SIG_IGN)  # to a terminal it writes from the background
+    for number in (signal.SIGTTOU, signal.SIGTTIN):  # a terminal's, which it writes to from the background
+        signal.signal(number, signal.SIG_IGN)
     _pipe = writer
     _take_stops(caught)
     try:
@@ -102,17 +104,28 @@ def _interrupt(*_: object) -> None:
 
 
 def _wait(child: int, caught: Set[signal.Signals]) -> int:
-    """The exit code. Signals are passed on, but what Ray sends to both."""
-    sent_to_both = "RAY_JOB_CONFIG_JSON_ENV_VAR" in os.environ  # `ray job stop` sends its signal to every descendant
+    """The exit code. Every signal is passed on: one that comes twice, as `ray job stop` sends it to each process of a
+    job, is one stop to the driver."""
     while True:
-        siginfo = signal.sigwaitinfo({*caught, signal.SIGCHLD})
-        if siginfo.si_signo != signal.SIGCHLD:
-            if not sent_to_both:
-                os.kill(child, signal.SIGTERM if siginfo.si_signo in AS_TERM else siginfo.si_signo)
+        number = signal.sigwaitinfo({*caught, *JOB_CONTROL, signal.SIGCHLD}).si_signo
+        if number in JOB_CONTROL:
+            _stand_still(child, number)
+            continue
+        if number != signal.SIGCHLD:
+            os.kill(child, signal.SIGTERM if number in AS_TERM else number)
             continue
         pid, status = os.waitpid(child, os.WNOHANG)  # SIGCHLD comes for one that is only stopped, too
         if pid:
             return os.waitstatus_to_exitcode(status)
+
+
+def _stand_still(child: int, number: int) -> None:
+    """Ctrl-Z, and `fg` or `bg` after it, of the whole run: it is another group than the terminal's."""
+    stops = number == signal.SIGTSTP
+    with contextlib.suppress(ProcessLookupError):  # it is no group yet, or gone
+        os.killpg(child, signal.SIGSTOP if stops else signal.SIGCONT)
+    if stops:
+        os.kill(os.getpid(), signal.SIGSTOP)
 
 
 def _read_report(reader: int) -> dict[str, Any]:

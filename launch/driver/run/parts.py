@@ -14,6 +14,7 @@ from typing import Any
 
 from actors.placement import place
 from actors.renderer import ChatRenderer
+from actors.services import Services
 from launch.checks import model_size
 from launch.checks.chat_template import copy_with_template
 from launch.checks.gpu_plan import host_bytes
@@ -29,6 +30,7 @@ from launch.driver.observe.trackers.base import TrackedRun, flatten_config
 from launch.driver.observe.trackers.feed import Trackers
 from launch.driver.observe.trackers.table import make_trackers
 from launch.driver.run import nodes, wire
+from launch.driver.run.alternate import alternate
 from launch.driver.run.cluster import connect, driver_node
 from launch.driver.run.now_playing import forget_playing, show_playing
 from launch.driver.run.record import begin_record, place_parts
@@ -37,12 +39,12 @@ from launch.driver.run.rundir import RunDir
 from launch.run_dir.names import METRICS
 from learners.rope import copy_scaled
 from rlsys.adapters import MODEL
+from rlsys.alternating_cards import AlternatingCards
 from rlsys.config.recipe import RecipeConfig, RunConfig
 from rlsys.files import files_or_bad_input, shorten_path
 from rlsys.journal import Journal, read_journal
 from rlsys.seals import digest_of
-from rlsys.shared_cards import SharedCards
-from rlsys.system.device import require_device, resolve, resolve_run
+from rlsys.system.device import Device, require_device, resolve, resolve_run
 from rlsys.system.weight_folder import WeightFolder
 
 SHOWN_AT_START = 400  # characters of the first prompt
@@ -75,18 +77,17 @@ def make_run(
         if Path(model_path) == directory.path.resolve() / MODEL and wire.resolved_model_path(config.recipe) is None:
             seal_model(directory, journal)
     renderer = load_renderer(config, model_path, playing, progress)
-    progress.begin("starting Ray")
-    needs = partial(wire.needs_of_run, config.recipe, wire.services(playing, trained) if playing else None)
-    device = connect(config.recipe.cluster, needs, run=config.recipe.name)
+    device = start_ray(config.recipe, wire.services(playing, trained) if playing else None, progress)
     config = resolve_run(config, device)
     recipe, playing = config.recipe, [resolve(stage_recipe, device) for stage_recipe in playing]
     services = wire.services(playing, [resolve(stage_recipe, device) for stage_recipe in trained])
     services.on_gpus = bool(device.gpus_per_actor)
     for stage in config.stages:
         require_device(stage.config.learner, device)
-    cards, update_s = SharedCards(), (forecast or {}).get("update")
+    cards, update_s = AlternatingCards(), (forecast or {}).get("update")
     learner = wire.learner(recipe, device, directory.path / "nccl", loaded_teachers(config), update_s, cards)
     pool = wire.pool(recipe, device, model_path, services.token, wire.secrets_of(playing), weights, playing, cards)
+    alternate(recipe, cards, learner, pool)
     return Run(
         config=config,
         dir=directory,
@@ -96,7 +97,7 @@ def make_run(
         device=device,
         learner=learner,
         pool=pool,
-        cards=wire.share_cards(recipe, cards, learner, pool),
+        cards=cards,
         services=services,
         provenance=provenance,
         progress=progress,
@@ -108,6 +109,12 @@ def make_run(
         earlier=state,
         started=progress.started,
     )
+
+
+def start_ray(recipe: RecipeConfig, services: Services | None, progress: Progress) -> Device:
+    """Or find the cluster. services: None where nothing is played."""
+    progress.begin("starting Ray")
+    return connect(recipe.cluster, partial(wire.needs_of_run, recipe, services), run=recipe.name)
 
 
 def open_journal(directory: RunDir, state: DriverState, text: str, progress: Progress) -> Journal:
@@ -186,7 +193,7 @@ def loaded_teachers(config: RunConfig) -> list[str]:
 
 
 async def start_parts(run: Run, *, engines: bool) -> None:
-    """The learner first: a supervised stage trains while the engines are still starting."""
+    """The learner first: a supervised stage trains while the engines are still starting, on cards of their own."""
     forget_playing(run.dir.path)
     recipe = run.config.recipe
     ranks, workers = recipe.learner.ranks, recipe.rollout.workers
@@ -206,6 +213,8 @@ async def start_parts(run: Run, *, engines: bool) -> None:
         run.progress.say(line)
     if run.provenance is not None:
         run.provenance.update(nodes=await asyncio.to_thread(nodes_of, run, report, engines))
+    if run.cards.alternate:  # an engine measures its card as it starts: what a rank always keeps there has to be there
+        await run.learner.start(placement[:ranks])
     if engines:
         for_workers, for_services = placement[ranks : ranks + workers], placement[ranks + workers :]
         run.tasks.pool_start = asyncio.create_task(start_engines(run, for_workers, for_services))

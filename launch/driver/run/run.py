@@ -37,11 +37,11 @@ from launch.run_dir.names import metrics_line
 from learners.algorithms import make_algorithm
 from learners.algorithms.base import REFERENCE
 from rlsys.adapters import BASES
+from rlsys.alternating_cards import AlternatingCards
 from rlsys.buffer import SlotBuffer
 from rlsys.config.recipe import RecipeConfig, RunConfig, StageConfig
 from rlsys.curriculum import Curriculum
 from rlsys.journal import Journal
-from rlsys.shared_cards import SharedCards
 from rlsys.summaries import GroupRef
 from rlsys.system.device import Device, dtype_of, rounding_units
 from rlsys.system.served import REFERENCE_SERVICE, ReferenceAddress
@@ -98,7 +98,7 @@ class Run:
     device: Device  # what the actors compute on: CPUs or GPUs
     learner: LearnerGroup
     pool: RolloutPool
-    cards: SharedCards = field(default_factory=SharedCards)  # that both use, where they have none of their own
+    cards: AlternatingCards = field(default_factory=AlternatingCards)  # that the two share
     services: Services  # tool servers and judges of the run's own
     progress: Progress
     tracker: Trackers

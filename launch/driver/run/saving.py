@@ -107,6 +107,8 @@ async def save_at_stop(run: Run) -> None:
             if run.tasks.gave_up:
                 run.progress.say("the work in progress took too long to wait for: the last checkpoint stands")
             elif run.state.step > (step_of(newest) if newest else 0):
+                if run.cards.alternate:  # an engine that is starting would keep the ranks from their cards
+                    await run.pool.stop()
                 await checkpoint(run, run.active.stage)
                 await wait_written(run)
     except TimeoutError:

@@ -10,9 +10,9 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, TypeVar
 
 from actors.weights.check import LEAST_LIMIT, TAIL, TIMES_ROUNDING, WeightUpdate, allowed_gap
+from rlsys.alternating_cards import AlternatingCards
 from rlsys.errors import RunFailed
 from rlsys.probe import Probe, ProbeValues, mean_gap
-from rlsys.shared_cards import SharedCards
 from rlsys.system.device import RoundingUnits
 
 if TYPE_CHECKING:  # Ray and torch behind these
@@ -57,9 +57,9 @@ class WeightSync:
         pool: RolloutPool,
         units: RoundingUnits,
         configured: float | None = None,
-        cards: SharedCards | None = None,
+        cards: AlternatingCards | None = None,
     ) -> None:
-        self._cards = cards or SharedCards()
+        self._cards = cards or AlternatingCards()
         self._learner, self._pool, self._units, self._configured = learner, pool, units, configured
         self.probe: tuple[tuple[int, ...], ...] = ()  # token ids of a few prompts, on which both are compared
         self.gap: dict[str, float] = {}  # between their log-probabilities, as last measured

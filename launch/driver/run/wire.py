@@ -33,6 +33,7 @@ from learners.group import GroupOptions, LearnerGroup, rank_specs
 from learners.meeting import RankSpec, collective_timeout_s
 from learners.rope import copy_scaled
 from rlsys.adapters import read_adapter
+from rlsys.alternating_cards import AlternatingCards
 from rlsys.choices import own_folders
 from rlsys.config.cluster import SECRET, ClusterConfig
 from rlsys.config.learner import LearnerConfig
@@ -40,7 +41,6 @@ from rlsys.config.model import LoraConfig
 from rlsys.config.recipe import RecipeConfig
 from rlsys.errors import BadInput
 from rlsys.seeds import derive
-from rlsys.shared_cards import SharedCards, Side
 from rlsys.system.calls import SERVICE_TOKEN
 from rlsys.system.device import Device, dtype_of, gpu_env, require_resolved, resolve
 from rlsys.system.served import REFERENCE_SERVICE
@@ -180,7 +180,7 @@ def pool(
     secrets: dict[str, str],
     weights: WeightFolder | None = None,
     playing: Sequence[RecipeConfig] = (),
-    cards: SharedCards | None = None,
+    cards: AlternatingCards | None = None,
 ) -> RolloutPool:
     """Every rollout worker of a recipe, not yet started.
 
@@ -217,9 +217,10 @@ def pool(
         )
         for index in range(rollout.workers)
     ]
+    gpus = gpus_each(recipe, device) * recipe.engine.tensor_parallel
     options = PoolOptions(
         cpus=threads,
-        gpus=(gpus := gpus_each(recipe, device) * recipe.engine.tensor_parallel),
+        gpus=gpus,
         env_vars=environment(recipe.cluster, engine_environment(threads) | gpu_env(gpus)),
         start_timeout_s=start_s,
         call_timeout_s=rollout.call_timeout_s,
@@ -264,22 +265,6 @@ def teacher_worlds(
 def gpus_each(recipe: RecipeConfig, device: Device) -> float:
     """Of a learner rank, and of an engine for each process that it is divided among."""
     return device.gpus_per_actor * (1.0 if recipe.cluster.placement == "split" else 0.5)
-
-
-def share_cards(recipe: RecipeConfig, cards: SharedCards, learner: LearnerGroup, pool: RolloutPool) -> SharedCards:
-    """With `cluster.placement=sleep` the side that gets the GPUs comes when the other one has left them."""
-
-    async def give(side: Side) -> None:
-        if side is Side.LEARNER:
-            await pool.sleep()
-            await learner.return_to_card()
-        else:
-            await learner.leave_card()
-            await pool.wake()
-
-    if recipe.cluster.placement == "sleep":
-        cards.begin(give)
-    return cards
 
 
 def rank_needs(recipe: RecipeConfig, device: Device) -> list[ResourceRequest]:
@@ -328,7 +313,7 @@ def learner(
     dumps: Path | None = None,
     teachers: Sequence[str] = (),
     update_forecast_s: float | None = None,
-    cards: SharedCards | None = None,
+    cards: AlternatingCards | None = None,
 ) -> LearnerGroup:
     """Every learner rank of a recipe, not yet started. dumps: where NCCL's flight recorder writes, if it has to.
     teachers: models that the ranks load besides. cards: the GPUs that engines use too."""

@@ -17,7 +17,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Mapping, Sequence
-from contextlib import nullcontext
+from contextlib import AsyncExitStack
 from dataclasses import replace
 from typing import Any
 
@@ -40,6 +40,7 @@ from launch.driver.run.written import choose_written
 from launch.driver.stages.engine_metrics import engine_metrics
 from launch.driver.stages.solved_metrics import solved_metrics
 from learners.algorithms import make_algorithm
+from rlsys.alternating_cards import Side
 from rlsys.buffer import SlotBuffer
 from rlsys.config.envs import env_in
 from rlsys.config.recipe import StageConfig
@@ -51,7 +52,6 @@ from rlsys.mixed_curriculum import MixedCurriculum, weights_of
 from rlsys.plan import BatchPlan, plan_batch
 from rlsys.rollout import RolloutPlan
 from rlsys.seeds import derive
-from rlsys.shared_cards import Side
 from rlsys.summaries import GroupRef, credit_group
 from rlsys.system.device import require_resolved
 from rlsys.types import Ticket, Trajectory
@@ -143,8 +143,6 @@ class Stepper:
     async def step(self) -> None:
         run, state, clock = self.run, self.run.state, self.clock
         groups, harvest, plan = await self._next_batch()
-        with clock.phase("publish_previous"):
-            await self.wait_live()
         more = len(groups) - self.buffer.groups_per_step
         metrics: list[Metrics] = [harvest.metrics, {"groups/oversampled": Sum(more)}]
         metrics += [{"lag/bound": Max(self.buffer.max_policy_lag)}]  # a run may be continued with another one
@@ -152,7 +150,11 @@ class Stepper:
         rewards = {name: recipe.reward for name, recipe in self.stage.config.by_env.items()}
         metrics += [solved_metrics(groups, rewards)]
         trained, packed, credit = 0, 0, TokenCredit()
-        async with run.cards.hold(Side.LEARNER) if plan is not None else nullcontext():
+        async with AsyncExitStack() as card:
+            with clock.phase("publish_previous"):
+                await self.wait_live()
+                if plan is not None:
+                    await run.tasks.until(card.enter_async_context(run.cards.hold(Side.LEARNER)))
             if plan is not None:
                 with clock.phase("update"):
                     report = await update(run, plan)

@@ -15,9 +15,9 @@ from actors.placement import NoPlace
 from actors.pool import QUIET_S, RolloutPool
 from actors.specs import EngineFailed
 from envs.services.stats import ToolStats
+from rlsys.alternating_cards import AlternatingCards, Side
 from rlsys.errors import RunFailed
 from rlsys.rollout import RolloutPlan
-from rlsys.shared_cards import SharedCards, Side
 from rlsys.summaries import GroupRef
 from rlsys.system.supervisor import MAX_RESTARTS, GaveUp
 from rlsys.types import EpisodeEnd, Failure, Ticket
@@ -506,12 +506,12 @@ def test_a_worker_whose_node_gave_up_its_weight_store_has_its_own_restarts() -> 
     run(script, scenario, distributor=Full())
 
 
-def in_turn(script: Script, scenario: Callable[[RolloutPool, SharedCards], Awaitable[None]], workers: int = 2) -> None:
+def alternating(script: Script, scenario: Callable[[RolloutPool, AlternatingCards], Awaitable[None]]) -> None:
     """The learner and the workers use the same cards; what the learner does there is up to the scenario."""
-    cards = SharedCards()
+    cards = AlternatingCards()
 
     async def whole() -> None:
-        pool = make_pool(script, workers, cards=cards)
+        pool = make_pool(script, 2, cards=cards)
 
         async def give(side: Side) -> None:
             await (pool.sleep() if side is Side.LEARNER else pool.wake())
@@ -538,7 +538,7 @@ def test_a_worker_that_dies_asleep_is_started_again_when_the_engines_have_the_ca
 
     script = Script(start=start)
 
-    async def scenario(pool: RolloutPool, cards: SharedCards) -> None:
+    async def scenario(pool: RolloutPool, cards: AlternatingCards) -> None:
         nonlocal held
         async with cards.hold(Side.LEARNER):
             held = True
@@ -553,7 +553,7 @@ def test_a_worker_that_dies_asleep_is_started_again_when_the_engines_have_the_ca
         groups, _ = await play(pool, 4)
         assert not failed(groups)
 
-    in_turn(script, scenario)
+    alternating(script, scenario)
     assert starts == [False] * 3
 
 
@@ -564,10 +564,10 @@ def test_an_engine_that_cannot_fall_asleep_is_ended_and_the_learner_gets_the_car
 
     script = Script(sleep=sleep)
 
-    async def scenario(pool: RolloutPool, cards: SharedCards) -> None:
+    async def scenario(pool: RolloutPool, cards: AlternatingCards) -> None:
         async with cards.hold(Side.LEARNER):
             assert pool.members[0].state is State.READY and pool.members[1].state is State.DEAD
         await until(lambda: pool.members[1].state is State.READY)
 
-    in_turn(script, scenario)
+    alternating(script, scenario)
     assert script.starts == {"w0": 1, "w1": 2}

@@ -8,6 +8,8 @@ import subprocess
 import sys
 import termios
 import textwrap
+import time
+from collections.abc import Callable
 from pathlib import Path
 
 import psutil
@@ -54,6 +56,13 @@ def started(body: str, terminal: int | None = None, **environment: str) -> "subp
         start_new_session=True,
         env=os.environ | environment,
     )
+
+
+def until(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 30.0
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
 
 
 def line(process: "subprocess.Popen[str]") -> str:
@@ -160,14 +169,18 @@ def test_ctrl_c_reaches_the_driver_once() -> None:
     os.close(terminal)
 
 
-def test_the_signal_of_a_ray_job_that_is_stopped_reaches_the_driver_once() -> None:
-    process = started(SAYS_EACH, RAY_JOB_CONFIG_JSON_ENV_VAR="{}")
-    driver = int(line(process))
-    process.send_signal(signal.SIGINT)
-    os.kill(driver, signal.SIGINT)  # as Ray does, to each of a job's processes
-    assert line(process) == "2"
-    os.kill(driver, signal.SIGTERM)
+def test_ctrl_z_stops_the_run_and_fg_continues_it() -> None:
+    keyboard, terminal = pty.openpty()
+    process = started(SAYS_EACH, terminal)
+    run = [psutil.Process(process.pid), psutil.Process(int(line(process)))]
+    os.write(keyboard, b"\x1a")
+    until(lambda: {part.status() for part in run} == {psutil.STATUS_STOPPED})
+    process.send_signal(signal.SIGCONT)
+    until(lambda: psutil.STATUS_STOPPED not in {part.status() for part in run})
+    process.send_signal(signal.SIGTERM)
     assert (process.communicate(), process.returncode) == (("15\n", ""), 143)
+    os.close(keyboard)
+    os.close(terminal)
 
 
 @pytest.mark.parametrize("code", [0, 1, 2, 130, 143])

@@ -15,6 +15,7 @@ from launch.config.compose import compose
 from launch.driver.run import parts
 from launch.driver.run.nodes import Found
 from launch.driver.run.parts import on_nodes, start_parts
+from rlsys.alternating_cards import AlternatingCards
 from rlsys.system.device import DEVICES, resolve_run
 
 
@@ -46,7 +47,7 @@ def test_engines_start_only_where_a_stage_needs_them(
     run: Any = SimpleNamespace(
         config=config, device=DEVICES["cpu"], playing=[], model_path="", dir=SimpleNamespace(path=tmp_path),
         progress=SimpleNamespace(begin=print, doing=print, say=started.append), tasks=SimpleNamespace(pool_start=None),
-        learner=SimpleNamespace(start=part("learner"), nodes=["here"]), provenance=None,
+        learner=SimpleNamespace(start=part("learner"), nodes=["here"]), provenance=None, cards=AlternatingCards(),
         pool=SimpleNamespace(start=part("engines")), connect=None,
         services=Services([], env_vars={}, start_timeout_s=1.0),
     )  # fmt: skip

@@ -238,7 +238,7 @@ def test_a_run_that_got_worse_does_not_end_in_plain_done(tmp_path: Path, monkeyp
     write_summary(run, "done", None)
     (finding,) = summary(run)["health"]
     assert (finding["what"], finding["first_step"], finding["last_step"]) == ("held_out", 0, 12)
-    assert "learner.lr=2" in finding["says"]
+    assert "learner.lr (now 2)" in finding["says"]
 
 
 def test_errors_of_files_are_told_with_their_name() -> None:

@@ -1,4 +1,4 @@
-"""Cards on which the learner's ranks and the engines work in turn (`cluster.placement=sleep`): whose turn it is.
+"""Cards on which the learner's ranks and the engines work in alternation (`cluster.placement=sleep`): whose turn it is.
 
     hold(LEARNER)    an update, an export, a checkpoint: the engines sleep from before its beginning to its end
     hold(ENGINES)    a start, a delivery: the ranks' states stay in host memory to its end
@@ -23,7 +23,7 @@ class Side(StrEnum):
 Give = Callable[[Side], Awaitable[None]]
 
 
-class SharedCards:
+class AlternatingCards:
     """Of one event loop. Each side may hold the cards several times at once, and inside its own holds; never inside the
     other's, which would wait for ever."""
 
@@ -40,6 +40,11 @@ class SharedCards:
     def begin(self, give: Give) -> None:
         """The sides share their cards. give: brings one side off them and the other onto them; may be repeated."""
         self._give = give
+
+    @property
+    def alternate(self) -> bool:
+        """Whether the sides use the same ones."""
+        return self._give is not None
 
     @asynccontextmanager
     async def hold(self, side: Side) -> AsyncIterator[None]:

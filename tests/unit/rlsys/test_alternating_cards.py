@@ -8,7 +8,7 @@ from contextlib import AsyncExitStack
 
 import pytest
 
-from rlsys.shared_cards import SharedCards, Side
+from rlsys.alternating_cards import AlternatingCards, Side
 from tests.unit.envs.services.test_guard import play as run  # time itself is the test's
 
 LEARNER, ENGINES = Side.LEARNER, Side.ENGINES
@@ -18,10 +18,10 @@ class Cards:
     """Writes down who gets them, which takes a second, and fails where it is told to."""
 
     def __init__(self) -> None:
-        self.shared, self.given = SharedCards(), list[Side]()
+        self.both, self.given = AlternatingCards(), list[Side]()
         self.on: Side | None = None
         self.broken = False
-        self.shared.begin(self.give)
+        self.both.begin(self.give)
 
     async def give(self, side: Side) -> None:
         self.on = None
@@ -32,14 +32,14 @@ class Cards:
         self.given.append(side)
 
     async def work(self, side: Side, seconds: float = 0.0) -> None:
-        async with self.shared.hold(side):
+        async with self.both.hold(side):
             await asyncio.sleep(seconds)
             assert self.on is side
 
 
 def test_without_shared_cards_every_turn_is_granted_at_once() -> None:
     async def scenario() -> dict[str, float]:
-        shared = SharedCards()
+        shared = AlternatingCards()
         async with shared.hold(LEARNER), shared.hold(ENGINES), shared.wish():
             return shared.row()
 
@@ -51,7 +51,7 @@ def test_a_side_keeps_the_cards_until_the_other_one_needs_them() -> None:
         cards = Cards()
         for side in (LEARNER, LEARNER, ENGINES, ENGINES, LEARNER):
             await cards.work(side)
-        return cards.given, cards.shared.row()
+        return cards.given, cards.both.row()
 
     assert run(scenario()) == ([LEARNER, ENGINES, LEARNER], {"placement/change_s": 3.0})
 
@@ -71,7 +71,7 @@ def test_the_other_side_waits_until_the_last_hold_is_over() -> None:
 def test_a_side_may_hold_them_inside_its_own_hold_though_the_other_one_waits() -> None:
     async def scenario() -> list[Side]:
         cards = Cards()
-        async with cards.shared.hold(LEARNER):
+        async with cards.both.hold(LEARNER):
             engines = asyncio.create_task(cards.work(ENGINES))
             await asyncio.sleep(5.0)
             await cards.work(LEARNER)
@@ -85,7 +85,7 @@ def test_a_wish_gives_the_engines_every_moment_that_the_learner_leaves() -> None
     async def scenario() -> list[Side]:
         cards = Cards()
         await cards.work(LEARNER)
-        async with cards.shared.wish():
+        async with cards.both.wish():
             assert cards.on is ENGINES
             await cards.work(LEARNER)
             assert cards.on is ENGINES
@@ -99,7 +99,7 @@ def test_a_wish_gives_the_engines_every_moment_that_the_learner_leaves() -> None
 def test_within_one_hold_of_the_learner_a_wish_waits_for_its_end() -> None:
     async def scenario() -> list[Side]:
         cards = Cards()
-        async with cards.shared.wish(), cards.shared.hold(LEARNER):
+        async with cards.both.wish(), cards.both.hold(LEARNER):
             await cards.work(LEARNER)
             await cards.work(LEARNER)
         return cards.given
@@ -126,9 +126,9 @@ def test_a_change_that_fails_is_made_again_by_whoever_comes_next() -> None:
 def test_who_fails_with_the_cards_does_not_hand_them_over() -> None:
     async def scenario() -> list[Side]:
         cards = Cards()
-        async with cards.shared.wish():
+        async with cards.both.wish():
             with pytest.raises(ZeroDivisionError):
-                async with cards.shared.hold(LEARNER):
+                async with cards.both.hold(LEARNER):
                     raise ZeroDivisionError
             await cards.work(LEARNER)
         return cards.given
@@ -142,7 +142,7 @@ def test_who_is_cancelled_leaves_the_cards_to_others(cancelled: str) -> None:
         cards = Cards()
         async with AsyncExitStack() as held:
             if cancelled == "waiting":
-                await held.enter_async_context(cards.shared.hold(LEARNER))
+                await held.enter_async_context(cards.both.hold(LEARNER))
             task = asyncio.create_task(cards.work(ENGINES, 100.0))
             await asyncio.sleep({"waiting": 5.0, "changing": 0.5, "holding": 5.0}[cancelled])
             task.cancel()
@@ -157,7 +157,7 @@ def test_many_that_come_at_the_same_time_are_all_served() -> None:
     async def scenario() -> set[Side]:
         cards = Cards()
         works: list[Awaitable[None]] = [cards.work(side, 0.1) for side in (LEARNER, ENGINES) * 20]
-        async with cards.shared.wish():
+        async with cards.both.wish():
             await asyncio.wait_for(asyncio.gather(*works), 1000.0)
         return set(cards.given)
 
