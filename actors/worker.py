@@ -248,10 +248,13 @@ class RolloutWorker:
             raise EpisodeBroken(Failure(kind=FailureKind.DATA, where="engine", detail=str(error))) from error
         finally:
             self.in_flight -= 1
-            if not self.in_flight:
-                self._busy_s += time.monotonic() - self._busy_since
+            if not self.in_flight and self._awake.is_set():
+                self._end_busy()
         self._generated += len(completion.token_ids)
         return completion
+
+    def _end_busy(self) -> None:
+        self._busy_s += time.monotonic() - self._busy_since
 
     def _leave_engine(self, name: str) -> None:
         clock = self._sampling.pop(name)
@@ -261,6 +264,8 @@ class RolloutWorker:
     async def sleep(self) -> None:
         """Leave the device to others until `wake`: no episode's clock runs meanwhile."""
         if self._awake.is_set():
+            if self.in_flight:
+                self._end_busy()
             self._awake.clear()
             for clock in self._sampling.values():
                 for running in with_outer(clock):
@@ -272,6 +277,7 @@ class RolloutWorker:
         if self._awake.is_set():
             return
         self._awake.set()
+        self._busy_since = time.monotonic()
         now = asyncio.get_running_loop().time()
         for clock in self._sampling.values():
             _go_on(clock)
@@ -313,7 +319,7 @@ class RolloutWorker:
             log=log_file(),
             version=self.version,
             generated_tokens=self._generated,
-            busy_s=self._busy_s + (now - self._busy_since if self.in_flight else 0.0),
+            busy_s=self._busy_s + (now - self._busy_since if self.in_flight and self._awake.is_set() else 0.0),
             alive_s=now - self._started,
             rss_mb=sum(map(_rss, processes)) / 2**20,
             engine_cpu_s=engine_cpu_s - self.cpu_before[0],

@@ -64,7 +64,7 @@ class RankPlan:
     teacher: int | None = None  # parameters of a reference that is another model
     sequence_parallel: int = 1  # ranks that share a row
     buckets: int = 2  # of gradients that are under way; one where they are not sent during the backward pass
-    in_turn: bool = False  # its card is an engine's at times
+    alternates: bool = False  # its card is an engine's at times
 
     @property
     def own_tokens(self) -> int:
@@ -144,8 +144,9 @@ def rank_memory(shape: ModelShape, plan: RankPlan) -> Parts:
 
 
 def moved_bytes(shape: ModelShape, plan: RankPlan) -> float:
-    """What a rank takes along from a card that is an engine's at times to host memory: all but the activations."""
-    return total(rank_memory(shape, plan)[:-1])
+    """What a rank takes along to host memory from a card that is an engine's at times: weights, optimizer and frozen
+    models. Gradients are gone after a step."""
+    return sum(size for name, size in rank_memory(shape, plan)[:-1] if name != "gradients")
 
 
 def _states(shape: ModelShape, plan: RankPlan) -> Parts:
@@ -189,8 +190,9 @@ def host_memory(shape: ModelShape, plan: RankPlan, ranks: int) -> Parts:
     if plan.reference and plan.offload_reference:
         parameters = ranks * float(shape.parameters if plan.teacher is None else plan.teacher)
         parts.append(("reference", itemsize * (parameters / plan.ranks if plan.zero_stage == 3 else parameters)))
-    if plan.in_turn:  # of a card either these or the engine's weights, which are fewer
-        parts.append(("off the cards", ranks * moved_bytes(shape, plan)))
+    if plan.alternates:  # torch rounds pinned blocks up to powers of two, and keeps them: at most twice their size
+        away = moved_bytes(shape, plan) + itemsize * shape.parameters  # a rank's, and its engine's weights
+        parts.append(("off the cards", 1.5 * ranks * away))
     return (*parts, ("a checkpoint", checkpoint_bytes(shape, plan) * ranks / plan.ranks))
 
 

@@ -80,8 +80,7 @@ def gpu_plan(
     if plan is not None:
         ranks = f"{plural(plan.ranks, 'rank')}, ZeRO-{plan.zero_stage}, in stage {name}"
         rows.append(MemoryRow(name="rank", parts=rank_memory(shape, plan), of=card * GIGA, note=ranks))
-        beside = OUTSIDE / GIGA if plan.in_turn else 0.0  # of an engine that sleeps on the card
-        problems.append(_too_small_for_rank(shape, plan, recipe, card - beside))
+        problems.append(_too_small_for_rank(shape, plan, recipe, card))
         problems.append(explain_shared_gpu_overflow(shape, plan, recipe, card))
     row, problem = plan_engine(shape, recipe, dtype, card)
     rows += [row, _versions_row(recipe, device)]
@@ -184,7 +183,7 @@ def rank_plan(shape: ModelShape | None, recipe: RecipeConfig, dtype: str, *, mov
         adapter=adapter_parameters(shape, lora.targets, lora.rank) if shape is not None else 0,
         teacher=teacher_parameters(learner.teacher) if learner.teacher is not None else None,
         sequence_parallel=learner.sequence_parallel,
-        in_turn=recipe.cluster.placement == "sleep",
+        alternates=recipe.cluster.placement == "sleep",
     )
 
 
@@ -199,6 +198,8 @@ def _remedies(plan: RankPlan, shortest_row: int, heads: int) -> Iterator[tuple[s
         yield "model.gradient_checkpointing=true", replace(plan, checkpointing=True)
     if plan.reference and not plan.offload_reference:
         yield "learner.offload_reference=true", replace(plan, offload_reference=True)
+    if plan.alternates:  # `launch.config.placement` takes no other
+        return
     for stage in range(plan.zero_stage + 1, 1 + most_zero(plan.adapter > 0)):
         yield f"learner.zero_stage={stage}", replace(plan, zero_stage=stage)
     if plan.row_tokens > shortest_row:
@@ -221,14 +222,18 @@ def _remedies(plan: RankPlan, shortest_row: int, heads: int) -> Iterator[tuple[s
 
 
 def _too_small_for_rank(shape: ModelShape, plan: RankPlan, recipe: RecipeConfig, card: float) -> str | None:
+    beside = OUTSIDE / GIGA if plan.alternates else 0.0
+
     def fits(trial: RankPlan) -> bool:
-        return total(rank_memory(shape, trial)) <= card * GIGA
+        return total(rank_memory(shape, trial)) <= (card - beside) * GIGA
 
     if fits(plan):
         return None
     window = recipe.engine.max_model_len
     remedy = next((key for key, trial in _remedies(plan, window, shape.heads) if fits(trial)), None)
-    if remedy is None:  # not one key alone: what saves most, and then as many ranks as it takes
+    if remedy is None and plan.alternates:
+        remedy = "cluster.placement=split, or cards with more memory"
+    elif remedy is None:  # not one key alone: what saves most, and then as many ranks as it takes
         zero = plan.zero_stage if plan.adapter else 3
         lean = replace(plan, checkpointing=True, zero_stage=zero, offload_reference=plan.reference)
         more = next(
@@ -240,7 +245,10 @@ def _too_small_for_rank(shape: ModelShape, plan: RankPlan, recipe: RecipeConfig,
         keys += ["learner.offload_reference=true"] * (plan.reference and not plan.offload_reference)
         remedy = " and ".join(keys if fits(lean) else [*keys, more])
     rank_gb = total(rank_memory(shape, plan)) / GIGA
-    return f"a learner rank needs about {rank_gb:.0f} GB of a GPU's {card:g} (cluster.gpu_memory_gb): try {remedy}"
+    kept = f", of which a sleeping engine keeps {beside:g}" if beside else ""
+    return (
+        f"a learner rank needs about {rank_gb:.0f} GB of a GPU's {card:g} (cluster.gpu_memory_gb){kept}: try {remedy}"
+    )
 
 
 def _node(shape: ModelShape, plan: RankPlan, recipe: RecipeConfig, device: Device, together: int) -> Parts:
@@ -273,6 +281,10 @@ def _too_small_for_node(
 def explain_shared_gpu_overflow(shape: ModelShape, plan: RankPlan, recipe: RecipeConfig, card: float) -> str | None:
     """Why a rank and an engine cannot share a card; None where they can, or have one each."""
     need, share = total(rank_memory(shape, plan)) / GIGA, recipe.engine.gpu_memory_utilization
+    most = math.floor(100 * (1 - OUTSIDE / GIGA / card)) / 100
+    if plan.alternates and share > most:
+        kept = f"leaves less than the {OUTSIDE / GIGA:g} GB that a rank's process keeps on the same GPU"
+        return f"engine.gpu_memory_utilization={share:g} {kept}: try engine.gpu_memory_utilization={most:g}"
     if recipe.cluster.placement != "shared" or need + share * card <= card * VLLM_SHARE:
         return None
     free_share = math.floor(100 * (VLLM_SHARE - need / card)) / 100
@@ -325,7 +337,8 @@ def plan_engine(shape: ModelShape, recipe: RecipeConfig, dtype: str, card: float
     line = MemoryRow(name="engine", parts=parts, of=card * GIGA, note=note)
     if tokens >= window:
         return line, None
-    tries = engine_remedies(shape, plan)
+    alone = recipe.cluster.placement == "sleep"  # on one card
+    tries = ((key, trial) for key, trial in engine_remedies(shape, plan) if not alone or trial.tensor_parallel == 1)
     remedy = next((key for key, trial in tries if engine_memory(shape, trial)[1] >= window), None)
     shorter = int(tokens) // 1024 * 1024
     remedy = remedy or (f"engine.max_model_len={shorter}" if shorter > 0 else "cards with more memory")

@@ -11,7 +11,7 @@ def check_placement(recipe: RecipeConfig) -> None:
     if recipe.cluster.placement == "shared":
         _check_shared(recipe)
     if recipe.cluster.placement == "sleep":
-        _check_turns(recipe)
+        _check_alternation(recipe)
 
 
 def _check_shared(recipe: RecipeConfig) -> None:
@@ -22,11 +22,11 @@ def _check_shared(recipe: RecipeConfig) -> None:
     require(recipe.engine.tensor_parallel == 1, "engine.tensor_parallel", recipe.engine.tensor_parallel, expected)
 
 
-def _check_turns(recipe: RecipeConfig) -> None:
+def _check_alternation(recipe: RecipeConfig) -> None:
     """What can leave the card and return: states that DeepSpeed moves, and engines on one GPU each."""
     learner, engine = recipe.learner, recipe.engine
     why = "with cluster.placement=sleep"
-    workers = f"as learner.ranks ({learner.ranks}) {why}: each GPU has a rank and an engine"
+    workers = f"{learner.ranks}, as learner.ranks, {why}: each GPU has a rank and an engine"
     require(recipe.rollout.workers == learner.ranks, "rollout.workers", recipe.rollout.workers, workers)
     require(engine.tensor_parallel == 1, "engine.tensor_parallel", engine.tensor_parallel, f"1 {why}")
     require(learner.zero_stage == 2, "learner.zero_stage", learner.zero_stage, f"2 {why}")

@@ -75,7 +75,7 @@ def setting_of(recipe: RecipeConfig, speed: Speed) -> Setting:
         cores=speed.cores,
         engine_cores=speed.engine_cores,
         learner_cores=speed.learner_cores,
-        turn_s=speed.turn_s,
+        change_s=speed.change_s,
     )
 
 

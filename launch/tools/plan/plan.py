@@ -25,7 +25,7 @@ from launch.tools.plan.schedule import (
     Source,
     Timed,
     best_splits,
-    can_take_turns,
+    can_alternate,
     fixed_of,
     rl_recipe,
     same_kind,
@@ -246,7 +246,7 @@ def find_offers(request: Request, config: RunConfig, source: Source, served: int
     before = split_of(config.recipe)
     kinds: dict[Any, list[Split]] = {}
     most = most_zero(config.recipe.model.lora.rank > 0)
-    for split in other_splits(nodes, before, source.heads, served, most_zero=most, in_turn=can_take_turns(config)):
+    for split in other_splits(nodes, before, source.heads, served, most_zero=most, in_turn=can_alternate(config)):
         kinds.setdefault((split.offload, split.zero_stage, split.tensor_parallel, split.placement), []).append(split)
     offered = 0
     for candidates in sorted(kinds.values(), key=lambda splits: len(_other_keys(splits[0].overrides(before)))):

@@ -100,7 +100,7 @@ def _bound(recipe: RecipeConfig, source: Source) -> float:
     full = min(float(speed.seats), share * (1 + recipe.loop.max_policy_lag))
     learner = speed.fixed_s + speed.token_s * answers.packed * episodes + speed.export_s
     engines = share * answers.mean_tokens / speed.engine_rate(full)
-    return max(learner, engines) if speed.turn_s is None else learner + engines + 2 * speed.turn_s
+    return max(learner, engines) if speed.change_s is None else learner + engines + 2 * speed.change_s
 
 
 def best_splits(
@@ -126,7 +126,7 @@ def best_splits(
     return sorted(fastest, key=lambda candidate: candidate.forecast.seconds)
 
 
-def can_take_turns(config: RunConfig) -> bool:
+def can_alternate(config: RunConfig) -> bool:
     """Whether all stages could, with other numbers of ranks and engines alone."""
     recipes = [config.recipe, *(stage.config for stage in config.stages)]
     divided = [replace(recipe, cluster=replace(recipe.cluster, placement="sleep")) for recipe in recipes]
@@ -142,7 +142,7 @@ def can_take_turns(config: RunConfig) -> bool:
 def same_kind(config: RunConfig, nodes: Nodes, heads: int, served: int = 0, *, measured: bool = False) -> list[Split]:
     """Every split of all GPUs into ranks and engines that changes no other key; and all of them in turn, which no run
     has `measured`."""
-    before, in_turn = split_of(config.recipe), not measured and can_take_turns(config)
+    before, in_turn = split_of(config.recipe), not measured and can_alternate(config)
     return [
         split
         for split in other_splits(nodes, before, heads, served, in_turn=in_turn)

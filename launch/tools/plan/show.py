@@ -148,7 +148,7 @@ def _split_lines(plan: Plan) -> list[str]:
         return [""]
     current = plan.timed
     by_split = {timed.split: timed for timed in [*plan.splits[:3], current]}
-    best = plan.splits[0].split
+    best = next((timed.split for timed in plan.splits if timed.split.placement == "split"), plan.splits[0].split)
     ordered = sorted(by_split.values(), key=lambda timed: timed.split.ranks)
     texts = [
         f"{timed.split.describe()}  {_seconds(timed.forecast.seconds)} s" + "  <- best" * (timed.split == best)
@@ -157,7 +157,7 @@ def _split_lines(plan: Plan) -> list[str]:
     lines = ["", f"splits of {plan.nodes.all_gpus} GPUs (ranks + engines)    {'     '.join(texts)}"]
     in_turn = next((split for split in by_split if split.placement == "sleep"), None)
     if in_turn is not None:
-        lines.append(f"  in turn: {' '.join(keys_for(plan.config.recipe, in_turn))}; no GPU has run that yet")
+        lines.append(f"  in turn: {' '.join(keys_for(plan.config.recipe, in_turn))}; untried: no GPU has run it")
     return lines
 
 

@@ -50,7 +50,7 @@ class Setting:
     cores: float | None = None  # that all parts share; None: each has its own device
     engine_cores: float = 1.0
     learner_cores: float = 1.0
-    turn_s: float | None = None  # in which a device goes from engine to learner or back; None: each has its own
+    change_s: float | None = None  # in which a device goes from engine to learner or back; None: each has its own
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -260,9 +260,9 @@ class SimulatedStage:
 
     def update(self) -> None:
         self.publish_wait_s = self.now - self.since
-        self.since, turn_s = self.now, self.setting.turn_s
-        self.asleep = turn_s is not None
-        self.work((turn_s or 0.0) + self.cost.update_s + self.cost.export_s, self.trained)
+        self.since, change_s = self.now, self.setting.change_s
+        self.asleep = change_s is not None
+        self.work((change_s or 0.0) + self.cost.update_s + self.cost.export_s, self.trained)
 
     def trained(self) -> None:
         lag = max(self.version - group.start_version for group in self.taken)
@@ -278,10 +278,10 @@ class SimulatedStage:
         self.history += self.taken
         self.busy_before, self.taken, self.publishing = busy, [], True
         self.version += 1
-        turn_s = self.setting.turn_s or 0.0
-        self.at(turn_s, self.wake)
-        self.at(turn_s + max(0.0, self.cost.publish_s - self.cost.pause_s), self.pause)
-        self.at(turn_s + self.cost.publish_s, self.published)
+        change_s = self.setting.change_s or 0.0
+        self.at(change_s, self.wake)
+        self.at(change_s + max(0.0, self.cost.publish_s - self.cost.pause_s), self.pause)
+        self.at(change_s + self.cost.publish_s, self.published)
 
     def wake(self) -> None:
         self.asleep = False

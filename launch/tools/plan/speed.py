@@ -51,7 +51,7 @@ class Speed:
     learner_cores: float = 1.0
     token_flops: float | None = None  # of a packed token; None where it was measured
     start_s: float | None = None  # of an engine, once; None where it was not measured
-    turn_s: float | None = None  # in which a card goes from one side to the other; None: each side has its own
+    change_s: float | None = None  # in which a card goes from one side to the other; None: each side has its own
 
     def engine_rate(self, sequences: float) -> float:
         """Tokens/s of one engine with so many sequences."""
@@ -97,11 +97,11 @@ def estimate(
         load_s=load_s,
         token_flops=flops,
         start_s=start_s(rates, shape),
-        turn_s=turn_s(recipe, shape, dtype) if recipe.cluster.placement == "sleep" else None,
+        change_s=change_s(recipe, shape, dtype) if recipe.cluster.placement == "sleep" else None,
     )
 
 
-def turn_s(recipe: RecipeConfig, shape: ModelShape, dtype: str) -> float:
+def change_s(recipe: RecipeConfig, shape: ModelShape, dtype: str) -> float:
     """What one side takes to host memory and the other one brings from there, one after the other."""
     rank = moved_bytes(shape, rank_plan(shape, recipe, dtype, moved=True))
     return (rank + shape.parameters * BYTES[dtype]) / LINK
@@ -152,7 +152,7 @@ def assumptions(speed: Speed, network: float | None) -> Mapping[str, str]:
     """What an estimate takes for granted."""
     links = {"network": f"{network or USUAL_NETWORK:g} Gbit/s between nodes"} if speed.carry_s else {}
     rates = RATES[MEASURED]
-    turns = {} if speed.turn_s is None else {"turns": f"{LINK / 1e9:g} GB/s between a card and its host"}
+    turns = {} if speed.change_s is None else {"turns": f"{LINK / 1e9:g} GB/s between a card and its host"}
     return {
         "update": f"a learner as profiled on one {MEASURED}, with a model of .42 B",
         "engine": f"{rates.of_bandwidth.value:.0%} of the memory's bandwidth and {rates.engine_step.value * 1e3:g} ms "

@@ -113,6 +113,8 @@ def move_gpus(run: Situation) -> Advice | None:
     stage, busy, waits = run.stage, run.stage.engine_busy, run.stage.learner_waits
     if not run.gpus or busy is None or waits is None or "lopsided" in run.found or not stage.has_enough:
         return None
+    if stage.setting("cluster.placement") not in (None, "split"):  # there is nothing to move
+        return None
     starved, idle = waits > levels.WAITS and busy > levels.FULL, busy < levels.IDLE and waits < levels.WORKS
     split = split_of(stage) if starved or idle else None
     if split is None:

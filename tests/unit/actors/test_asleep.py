@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Sequence
 
 import pytest
@@ -140,5 +141,22 @@ def test_a_sleep_is_no_hung_engine_and_no_hung_group(worker: RolloutWorker, monk
             assert await worker.idle_s("rl", 0, 0) == pytest.approx(10.0)
             assert (await worker.ping()).requests == 1
             playing.cancel()
+
+    run(scenario())
+
+
+def test_a_sleeping_engine_is_not_busy(worker: RolloutWorker) -> None:
+    async def scenario() -> None:
+        worker.engine = Sleeper()  # type: ignore[assignment]
+        playing = asyncio.create_task(answer(worker, 300.0))
+        await asyncio.sleep(1.0)
+        await worker.sleep()
+        before = (await worker.ping()).busy_s
+        time.sleep(0.1)  # the counter is of real time
+        assert (await worker.ping()).busy_s == before
+        await worker.wake()
+        time.sleep(0.1)
+        assert (await worker.ping()).busy_s >= before + 0.1
+        playing.cancel()
 
     run(scenario())

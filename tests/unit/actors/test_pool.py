@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -15,8 +16,10 @@ from actors.placement import NoPlace
 from actors.pool import QUIET_S, RolloutPool
 from actors.specs import EngineFailed
 from envs.services.stats import ToolStats
+from launch.config.compose import compose
+from launch.driver.run.alternate import alternate
 from rlsys.alternating_cards import AlternatingCards, Side
-from rlsys.errors import RunFailed
+from rlsys.errors import LearnerLost, RunFailed
 from rlsys.rollout import RolloutPlan
 from rlsys.summaries import GroupRef
 from rlsys.system.supervisor import MAX_RESTARTS, GaveUp
@@ -571,3 +574,32 @@ def test_an_engine_that_cannot_fall_asleep_is_ended_and_the_learner_gets_the_car
 
     alternating(script, scenario)
     assert script.starts == {"w0": 1, "w1": 2}
+
+
+def test_a_worker_comes_back_though_the_ranks_beside_it_are_lost() -> None:
+    """Else both deaths of one node would end the run: the learner's are mended, the pool's would not be."""
+    cards, lost = AlternatingCards(), False
+    script = Script()
+
+    async def whole() -> None:
+        nonlocal lost
+        pool = make_pool(script, 2, cards=cards)
+
+        async def leave() -> None:
+            if lost:
+                raise LearnerLost("a rank died")
+
+        async def come() -> None: ...
+
+        learner: Any = SimpleNamespace(leave_card=leave, return_to_card=come)
+        recipe = compose("quickstart", ["cluster.placement=sleep"]).recipe
+        alternate(recipe, cards, learner, pool)
+        await pool.start()
+        await pool.adopt()
+        async with cards.hold(Side.LEARNER):
+            pool.mark_dead(pool.members[0], pool.members[0].handle, RunFailed("died asleep"))
+            lost = True
+        await until(lambda: pool.members[0].state is State.READY)
+        await pool.stop()
+
+    asyncio.run(asyncio.wait_for(whole(), 60))

@@ -147,3 +147,9 @@ def test_one_gpu_is_for_one_rank_and_one_engine() -> None:
 def test_what_cannot_leave_a_gpu_takes_no_turns_on_it(overrides: list[str], key: str) -> None:
     with refused(key, says="with cluster.placement=sleep"):
         compose("quickstart", ["cluster.placement=sleep", *overrides])
+
+
+def test_no_stage_has_what_cannot_leave_a_gpu() -> None:
+    for override in ("stages.rl.learner.zero_stage=3", "stages.sft.learner.zero_stage=1"):
+        with refused("learner.zero_stage", says="with cluster.placement=sleep"):
+            compose("quickstart", ["cluster.placement=sleep", override])

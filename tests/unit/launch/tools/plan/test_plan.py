@@ -226,8 +226,8 @@ def test_one_gpu_is_enough_in_turn(capsys: pytest.CaptureFixture[str]) -> None:
     host = next(row for row in report["memory"] if row["name"] == "host")
     moved = next(part["bytes"] for part in host["parts"] if part["what"] == "off the cards")
     rank = next(row for row in report["memory"] if row["name"] == "rank")
-    kept = sum(part["bytes"] for part in rank["parts"] if not part["what"].startswith("activations"))
-    assert moved == kept > 0
+    parts = {part["what"]: part["bytes"] for part in rank["parts"]}
+    assert moved == 1.5 * (2 * parts["weights"] + parts["optimizer"]) > 0  # of a rank, and an engine's weights
 
 
 def test_divisions_in_space_and_in_time_are_compared(capsys: pytest.CaptureFixture[str]) -> None:
@@ -238,6 +238,6 @@ def test_divisions_in_space_and_in_time_are_compared(capsys: pytest.CaptureFixtu
     assert in_turn["split"]["ranks"] == in_turn["split"]["workers"] == 8
     # What a step takes then is the sum, and a turn is what the cards carry over their links.
     speed, forecast = in_turn["speed"], in_turn["forecast"]
-    assert speed["turn_s"] > 0 and forecast["seconds"] > forecast["update_s"] + forecast["full_s"]
+    assert speed["change_s"] > 0 and forecast["seconds"] > forecast["update_s"] + forecast["full_s"]
     code, report = plan(capsys, *words, "learner.zero_stage=3")  # which cannot
     assert {split["split"]["placement"] for split in report["splits"]} == {"split"}

@@ -67,7 +67,7 @@ def test_engines_stand_still_while_they_load() -> None:
 def test_devices_that_are_used_in_turn_never_do_both() -> None:
     """10 tokens, a turn, update and export, a turn, the delivery: with lag too, nothing of it is at the same time."""
     cost = StepCost(update_s=5, export_s=0.5, publish_s=2, pause_s=2)
-    in_turn = replace(ONE, turn_s=3.0)
+    in_turn = replace(ONE, change_s=3.0)
     assert run(in_turn, cost).seconds == pytest.approx(10 + 3 + 5.5 + 3 + 2)
     busy = replace(in_turn, max_policy_lag=1, seats=1)
     assert run(busy, cost, tokens=30).seconds == pytest.approx(30 + 3 + 5.5 + 3 + 2)
