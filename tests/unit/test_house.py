@@ -20,7 +20,7 @@ BUDGET = {
     "learners": 5_838,
     "launch": 40_000,
     "benchmarks": 9_676,
-    "tests": 87_629,
+    "tests": 87_644,
 }
 
 
