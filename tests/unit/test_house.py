@@ -18,9 +18,9 @@ BUDGET = {
     "envs": 27_452,
     "actors": 6_148,
     "learners": 5_838,
-    "launch": 40_010,
+    "launch": 40_040,
     "benchmarks": 9_676,
-    "tests": 87_695,
+    "tests": 87_733,
 }
 
 
