@@ -18,9 +18,9 @@ BUDGET = {
     "envs": 27_452,
     "actors": 6_148,
     "learners": 5_838,
-    "launch": 40_040,
+    "launch": 40_050,
     "benchmarks": 9_676,
-    "tests": 87_736,
+    "tests": 87_737,
 }
 
 
