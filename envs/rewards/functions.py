@@ -116,7 +116,7 @@ class OwnFunction:
         "" for none."""
         kwargs = _of_verl(transcript) if self.is_verl else _of_trl(transcript, self.named)
         for name in sorted(self.named - self.required - kwargs.keys()):
-            if hint := nearest(name, kwargs, otherwise=""):
+            if hint := nearest(name, kwargs, otherwise="", alike=0.8):  # a letter too many, or two that changed places
                 return f"{name!r}{hint}"
         return ""
 

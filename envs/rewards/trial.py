@@ -2,6 +2,7 @@
 
 A function that raises on all of them would fail in every episode, minutes later. One whose values for several texts
 together are not those of each alone compares them: a run gives it one at a time, and its reward would be a constant.
+One that gives right and wrong answers the same value is doubted.
 """
 
 from __future__ import annotations
@@ -33,10 +34,16 @@ TASKS = 3  # a function that raises on the first may do so for what this row has
 _ELSEWHERE = re.compile(
     r"connect|unreachable|not reachable|timed? ?out|credential|api[_ ]key|unavailable|\bcuda\b", re.I
 )
-NO_VALUE = "None or nan for every text it was tried on: where no function applies there is no reward"
+
+
+class Doubt(str):
+    """What is said of a function alone: one of several may be for other texts."""
+
+
+NO_VALUE = Doubt("None or nan for every text it was tried on: where no function applies there is no reward")
 CONSTANT = (
-    "the same value for every text it was tried on, among them the answer key alone, boxed, and in <answer>: does it "
-    "read another form? `rlsys score` says what an answer gets"
+    "{} for every text it was tried on, among them the answer key and wrong answers, each alone, boxed, and in "
+    "<answer>: does it read another form? `rlsys score` says what an answer gets"
 )
 Values = list[float | None]
 tried: set[tuple[str, str]] = set()
@@ -97,13 +104,13 @@ def _try_all(out: Connection, config: FunctionsRewardConfig, tasks: Sequence[Tas
     for function in functions:
         out.send((function.path, None))
         problem = asyncio.run(_problem(function, tasks))  # as in a run, where a loop is running
-        if problem in (NO_VALUE, CONSTANT):
-            doubts[function.path] = str(problem)
+        if isinstance(problem, Doubt):
+            doubts[function.path] = problem
         elif problem:
             out.send((function.path, problem))
         if default := function.misspelt(_transcripts(tasks[0])[0]):
             out.send((function.path, f"its argument {default} keeps its default: the tasks have no such column"))
-    if len(doubts) == len(functions):  # one of several may be for other texts
+    if len(doubts) == len(functions):
         out.send(next(iter(doubts.items())))
     out.send(None)
 
@@ -133,7 +140,11 @@ async def _problem(function: OwnFunction, tasks: Sequence[Task]) -> tuple[str, s
     if all(value is None for value in alone):
         return NO_VALUE
     transcripts = [transcript for transcript, _ in fitting]
-    doubt = CONSTANT if tasks[0].answers and _equal(alone, alone[:1] * len(alone)) else None  # not of a column alone
+    doubt = None
+    if tasks[0].answers and _equal(alone, alone[:1] * len(alone)):  # no doubt of a column alone
+        wrong = await _of_wrong_answers(function, fitting[0][0].task, tasks)
+        if wrong and _equal(wrong, alone[:1] * len(wrong)):
+            doubt = Doubt(CONSTANT.format("None" if alone[0] is None else f"{alone[0]:g}"))
     if function.is_verl or len(transcripts) < 2:
         return doubt
     together = await _together(function, transcripts)
@@ -145,6 +156,18 @@ async def _problem(function: OwnFunction, tasks: Sequence[Task]) -> tuple[str, s
     separate, batched = (", ".join("None" if x is None else f"{x:g}" for x in values) for values in (alone, together))
     problem = f"it compares completions (alone {separate}; together {batched}), and is called with one at a time"
     return problem, "a class with compare(transcripts, rewards), or a function of one completion"
+
+
+async def _of_wrong_answers(function: OwnFunction, task: Task, tasks: Sequence[Task]) -> Values:
+    """Its values for answers that are another number and another task's; none where it raises."""
+    values, keys = Values(), [key.strip() for key in task.answers]
+    number = str(int(keys[0]) + 1) if re.fullmatch(r"-?\d{1,15}", keys[0]) else "-7"
+    others = dict.fromkeys([number, *(other.answers[0].strip() for other in tasks if other.answers)])
+    for wrong in [other for other in others if not any(key in other or other in key for key in keys)][:2]:
+        for transcript in _transcripts(task, wrong)[:3]:
+            with suppress(Exception):  # fault boundary: code of the user's own
+                values.append(await call_function(function, transcript))
+    return values
 
 
 async def _together(function: OwnFunction, transcripts: Sequence[Transcript]) -> Values | None:
@@ -170,9 +193,9 @@ def _equal(first: Values, second: Values | None) -> bool:
     return second is not None and all(same)
 
 
-def _transcripts(task: Task) -> list[Transcript]:
-    """Of different lengths and verdicts, so that what compares them finds something."""
-    key = task.answers[0] if task.answers else "1"
+def _transcripts(task: Task, key: str = "") -> list[Transcript]:
+    """Of different lengths and verdicts, so that what compares them finds something. key: instead of the answer's."""
+    key = key or (task.answers[0] if task.answers else "1")
     boxed = f"<think>It has to be {key}.</think>\n<answer>\\boxed{{{key}}}</answer>"
     talks: tuple[tuple[tuple[str, str], ...], ...] = (
         (("assistant", key),),

@@ -14,6 +14,7 @@ from launch.driver.observe.progress import Bar
 from launch.run_dir.directory import RunDirectory, read_directory
 from launch.run_dir.episodes import Episodes, read_episodes
 from launch.tools.report.build import build_report
+from launch.tools.report.first_screen import first_screen
 from launch.tools.report.kept import Room, read_room
 from launch.tools.report.page import KEEP, write_page
 from launch.tools.report.redact import redact
@@ -74,11 +75,13 @@ def run(options: argparse.Namespace) -> int:
         replace_file(output.with_suffix(".json"), text)
         write_page(report, episodes, output, room)
     size_mb = output.stat().st_size / 1e6
+    print("\n".join(first_screen(report)))
     print(f"written to {output} ({size_mb:.1f} MB)")
     if size_mb > LARGE_MB:
         print(f"rlsys: warning: browsers open such a file slowly: {advise_smaller(room)}", file=sys.stderr)
-    if options.open:
-        webbrowser.open(output.resolve().as_uri())
+    if options.open and not webbrowser.open(output.resolve().as_uri()):
+        view = "" if options.redact else f", or rlsys view {' '.join(map(str, options.run_dirs))}"
+        print(f"no browser was found here: copy the file{view}")
     return 0
 
 

@@ -213,7 +213,7 @@ def parse_overrides(
         if not equals or not all(key.split(".")):
             raise BadInput(f"{override!r}", where="command line", expected="key=value")
         try:
-            value = _from_yaml(text)
+            value = _from_yaml(text) if text.strip() else ""  # as a shell and Hydra mean `key=`; null is written out
         except yaml.YAMLError as error:
             deep = f": {error}" if isinstance(error.__cause__, RecursionError) else ""
             raise BadInput(f"the value is not readable as YAML{deep}", where="command line", key=key) from error

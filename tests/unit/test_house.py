@@ -15,12 +15,12 @@ FUNCTION_LINES, FILE_LINES = 60, 400
 # its commit says what the lines are worth; one that removes lines lowers it.
 BUDGET = {
     "rlsys": 9_112,
-    "envs": 27_429,
+    "envs": 27_452,
     "actors": 6_148,
     "learners": 5_838,
-    "launch": 40_000,
+    "launch": 40_050,
     "benchmarks": 9_676,
-    "tests": 87_629,
+    "tests": 87_737,
 }
 
 

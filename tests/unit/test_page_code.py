@@ -80,14 +80,17 @@ def test_how_rlsys_comes_on_the_path_is_said_where_it_is_installed() -> None:
         assert way in output
 
 
-@pytest.mark.parametrize("page", ["from-trl.md", "from-verl.md"])
+THEIRS = "def compute_score(solution_str, ground_truth): ...\ncompute_score_em = compute_score\n"  # verl's, Search-R1's
+
+
+@pytest.mark.parametrize("page", ["from-trl.md", "from-verl.md", "from-search-r1.md"])
 def test_a_recipe_for_users_of_another_system_composes(
     page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (recipe,) = blocks(HOW_TO / page, "yaml")
     (tmp_path / "recipe.yaml").write_text(recipe)
-    for code in blocks(HOW_TO / page, "python")[:1]:
-        (tmp_path / "my_rewards.py").write_text(code)
+    code, *_ = [*blocks(HOW_TO / page, "python"), THEIRS]
+    (tmp_path / "my_rewards.py").write_text(code)
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.delitem(sys.modules, "my_rewards", raising=False)

@@ -11,7 +11,7 @@ from launch.run_dir.directory import RunDirectory
 from launch.run_dir.settings import SeedGroup
 from launch.run_dir.significance import mean_and_spread
 from launch.tools.report.verdict import Level, compare_ends, points_of
-from launch.tools.report.words import plural
+from launch.tools.report.words import plural, signed
 from rlsys.untrusted import visible
 
 PLAYS = 3  # that a sentence names
@@ -59,7 +59,8 @@ def _judge(group: SeedGroup[RunDirectory]) -> dict[str, Any] | None:
     decisive = {"bad": worse, "good": better, "flat": plays}[level]
     begin = {"good": "It learned", "bad": "It got worse", "flat": "No change can be shown"}[level]
     names = "" if len(decisive) == len(plays) else f" ({', '.join(decisive)})"
-    moved = [f"{play} {change.mean:+.2f} [{change.low:+.2f}, {change.high:+.2f}]" for play, change in averages.items()]
+    means = {play: f"{signed(of.mean)} [{signed(of.low)}, {signed(of.high)}]" for play, of in averages.items()}
+    moved = [f"{play} {text}" for play, text in means.items()]
     text = (
         f"{begin} over {plural(len(ends), 'seed')}{names}. Mean change of held-out results: {'; '.join(moved[:PLAYS])}."
     )

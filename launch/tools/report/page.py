@@ -16,6 +16,7 @@ from typing import Any
 
 from jinja2 import BaseLoader, Environment, StrictUndefined, TemplateNotFound
 
+from launch.tools.report.first_screen import LEVELS, TRUST
 from launch.tools.report.kept import Room, read_room
 from launch.tools.report.packing import Episodes, Pack, dump, embed, make_pack, shorten, tokens_in
 from launch.tools.report.pieces import Pieces
@@ -124,6 +125,8 @@ def page_parts(
         .get_template("page.html")
         .generate(
             report=report,
+            trust=TRUST,
+            levels=LEVELS,
             policy=Packed(policy(connect)),
             scripts=SCRIPTS,
             styles=STYLES,

@@ -11,7 +11,7 @@ from launch.driver.evaluation.against import Paired, pair_settings
 from launch.run_dir.directory import Evaluation, RunDirectory
 from launch.run_dir.played import EvalResult
 from launch.tools.report.facts import Stage, main_stage
-from launch.tools.report.words import mean, number, p_value, plural, round_count, score
+from launch.tools.report.words import mean, number, p_value, plural, round_count, score, signed
 from rlsys.untrusted import visible
 
 Level = Literal["good", "flat", "bad", "unknown"]
@@ -63,7 +63,7 @@ class Change:
         return self.direction if self.paired.p < ERROR / plays else 0
 
     def moved(self) -> str:
-        return f"{self.paired.difference:+.2f} [{self.paired.low:+.2f}, {self.paired.high:+.2f}]"
+        return f"{signed(self.paired.difference)} [{signed(self.paired.low)}, {signed(self.paired.high)}]"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

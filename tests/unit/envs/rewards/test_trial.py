@@ -130,6 +130,27 @@ def wants_two_tags(completions: Any, **columns: Any) -> list[float]:
     return [float(completion[-1]["content"].count("</answer>") >= 2) for completion in completions]
 
 
+def compute_score_em(solution_str: str, ground_truth: Any, method: str = "strict", format_score: float = 0.0) -> float:
+    """As Search-R1's, which gives 0 to all that has one <answer>."""
+    matches = re.findall("<answer>(.*?)</answer>", solution_str)
+    return float(len(matches) >= 2 and matches[-1] == ground_truth)
+
+
+def finds_the_answer(completions: Any, answer: Any, **columns: Any) -> list[float]:
+    """1 for every form of the right one."""
+    return [float(answer[0] in completion[-1]["content"]) for completion in completions]
+
+
+def finds_it_in_tags(completions: Any, answer: Any, **columns: Any) -> list[float]:
+    """Nothing without them, and for the right one in them always the same."""
+    said = [re.search(r"<answer>\D*?(\d+)", completion[-1]["content"]) for completion in completions]
+    return [float(match.group(1) == key) for match, key in zip(said, answer, strict=True)]  # type: ignore[union-attr]
+
+
+def always_one(completions: Any, **columns: Any) -> list[float]:
+    return [1.0 for _ in completions]
+
+
 def silent(completions: Any, **columns: Any) -> list[float | None]:
     return [None for _ in completions]
 
@@ -181,14 +202,25 @@ def test_one_that_always_fails_or_compares_is_refused(name: str, says: str) -> N
         (["misspelt"], "'anwser' (did you mean 'answer'?) keeps its default"),
         (["silent"], "no function applies"),
         (["silent", "length"], ""),
-        (["wants_two_tags"], "the same value for every text"),
+        (["wants_two_tags"], "wants_two_tags: 0 for every text"),
+        (["compute_score_em"], "compute_score_em: 0 for every text"),
+        (["always_one"], "always_one: 1 for every text"),
+        (["finds_the_answer"], ""),
+        (["finds_it_in_tags"], ""),
         (["wants_two_tags", "length"], ""),
     ],
 )
 def test_a_doubt_is_said_and_is_no_refusal(names: list[str], says: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert try_functions(config(*names), TASKS) == ""
     output = capsys.readouterr().err
-    assert says in output and bool(output) == bool(says)
+    assert says in output and output.count("\n") == bool(says)
+
+
+def test_a_doubt_needs_a_wrong_answer_with_the_same_value(capsys: pytest.CaptureFixture[str]) -> None:
+    said_twice = [Task(task_id=f"t:{n}", question="?", answers=("yes",)) for n in range(3)]
+    for name, doubted in (("finds_the_answer", False), ("always_one", True)):
+        assert try_functions(config(name), said_twice) == ""  # the tasks have no second answer
+        assert bool(capsys.readouterr().err) == doubted
 
 
 def test_a_trial_awaits_what_a_run_awaits() -> None:

@@ -55,6 +55,15 @@ def test_scientific_notation_is_a_number_in_files_and_on_the_command_line(tmp_pa
     assert compose(write(tmp_path, STAGES), ["learner.lr=2e-6"]).recipe.learner.lr == 2e-6
 
 
+def test_nothing_behind_the_sign_is_the_empty_text_and_null_is_null(tmp_path: Path) -> None:
+    config = write(tmp_path, "env: {name: questions, data: x, style: answer_tag}\n" + STAGES)
+    given = ["env.instruction=", "stages.a.env.instruction=null", "stages.b.env.template_args.mood=  "]
+    recipe, (sft, rl) = (run := compose(config, given)).recipe, run.stages
+    assert (recipe.env.instruction, sft.config.env.instruction, rl.config.env.instruction) == ("", None, "")
+    assert rl.config.env.template_args == {"mood": ""}
+    assert compose(config, []).recipe.env.instruction is None
+
+
 def test_each_kind_of_stage_has_its_algorithm_and_keys_go_to_the_one_they_fit(tmp_path: Path) -> None:
     config = write(tmp_path, "algorithm: {name: grpo, clip_low: 0.1}\n" + STAGES)
     sft, rl = compose(config, ["algorithm.clip_high=0.5"]).stages
@@ -106,6 +115,12 @@ def test_the_resolved_config_reads_back_to_the_same(tmp_path: Path) -> None:
         ("rollout.top_p=0.8", "rollout.top_p=0.8: expected 1 in an rl stage"),
         ("eval.samples=-1", "config: eval.samples=-1: expected 0 or more"),
         ("env.name=[1]", "command line: env.name=[1]: expected one of calculator"),
+        ("learner.lr=", "command line: learner.lr='': expected a number"),
+        ("algorithm.dual_clip=", "command line: algorithm.dual_clip='': expected a number or null"),
+        ("learner.betas=", "command line: learner.betas='': expected a list of numbers, 2 of them"),
+        ("eval.sets.mine=", "command line: eval.sets.mine='': expected keys and values, or null to leave it out"),
+        ("learner=", "command line: learner='': expected keys and values"),
+        ("stages.rl=", "stages.NAME=null to leave a stage out"),
         ("stages.rl.stpes=5", "stpes: unknown key (did you mean 'steps'?)"),
         ("name=a/b", "config: name='a/b': expected letters"),
         ("learner=3", "command line: learner=3: expected keys and values"),
