@@ -173,7 +173,9 @@ def check_model_folder(path: str | None, key: str = "model.path") -> None:
             raise BadInput("no such folder", key=key, found=path)
         return
     if not (folder / "config.json").is_file():
-        raise BadInput("no config.json in it", key=key, found=path, expected="a Hugging Face model folder")
+        saved = max(folder.glob("checkpoints/step-*/hf"), default=None)  # of a run, whose newest name is the last
+        expected = "a Hugging Face model folder" if saved is None else f"the run's newest checkpoint: {saved}"
+        raise BadInput("no config.json in it", key=key, found=path, expected=expected)
     if not any(folder.glob("*.safetensors")) and not any(folder.glob("pytorch_model*.bin")):
         raise BadInput("no weights in it", key=key, found=path, expected="*.safetensors")
     if not any((folder / name).is_file() for name in TOKENIZER_FILES):

@@ -14,13 +14,13 @@ FUNCTION_LINES, FILE_LINES = 60, 400
 # The most lines of Python in each folder. Growth is a decision: a change that needs more raises the number here, and
 # its commit says what the lines are worth; one that removes lines lowers it.
 BUDGET = {
-    "rlsys": 9_112,
+    "rlsys": 9_117,
     "envs": 27_452,
-    "actors": 6_148,
-    "learners": 5_838,
-    "launch": 40_050,
+    "actors": 6_154,
+    "learners": 5_840,
+    "launch": 40_128,
     "benchmarks": 9_676,
-    "tests": 87_737,
+    "tests": 87_807,
 }
 
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from itertools import starmap
 from typing import Any
 
+from envs.mixture import parts_of
 from launch.driver.observe import levels
 from launch.driver.observe.health_rows import CutShare, HealthRow, Level, read_row
 from launch.driver.observe.signs import OF_ROWS, Beginning, HealthSetting, now, slower
@@ -269,6 +270,8 @@ class HealthMonitor:
             return ""
         if row.malformed >= levels.NEARLY_ALL or self._regression(row):
             return ""  # that says more
+        if any(part.name == "agent" for part in parts_of(self._setting.recipe.env)):
+            return ""  # which asks as often as it is written to
         every = "every" if row.turns <= 1 else "nearly every"
         most = f"{every} episode ended with the first of the {self._setting.max_turns} messages that it may have"
         none = "no" if row.turns <= 1 else "hardly any"

@@ -188,8 +188,7 @@ def pool(
     cards: the GPUs that the learner's ranks use too.
     """
     rollout, threads = recipe.rollout, require_resolved(recipe.rollout.threads)
-    start_s = start_of_engine(recipe, device).value
-    base, lora, adapter = split_adapter(model_path, recipe)
+    start_s, (base, lora, adapter) = start_of_engine(recipe, device).value, split_adapter(model_path, recipe)
     cache_mb = shared_cache_mb(recipe, device, model_size.parameters(recipe))
     specs = [
         WorkerSpec(

@@ -12,6 +12,7 @@ from actors.renderer import ChatRenderer
 from envs import make_world
 from launch.checks import hub, model_size, models, preflight, prompts
 from launch.checks.adapter_size import describe_adapter
+from launch.checks.agents import try_agents
 from launch.checks.chat_template import read_template
 from launch.checks.gpu_plan import GpuPlan, gpu_plan
 from launch.checks.known_models import KNOWN
@@ -154,6 +155,7 @@ def arithmetic(config: RunConfig) -> tuple[list[str], BadInput | None]:
             if needs_engines(config, stage):
                 for played in recipes_of(stage.config):
                     preflight.check_judging(played)
+                    try_agents(played.env)
             stage_of(stage.kind).ready(config, stage)
             try_functions_of(scored_recipes(config, stage))
             facts = stage_of(stage.kind).arithmetic(config, stage)

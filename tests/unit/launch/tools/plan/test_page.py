@@ -29,5 +29,5 @@ def test_the_page_shows_real_output(
     assert code == (2 if "does not fit" in output else 0)
 
 
-def test_three_commands_are_shown() -> None:
-    assert len(SHOWN) == 3
+def test_two_commands_are_shown() -> None:
+    assert len(SHOWN) == 2
