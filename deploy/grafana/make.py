@@ -88,8 +88,8 @@ PANELS: dict[str, tuple[Panel, ...]] = {
         ),
         Panel(
             title="Held-out tasks",
-            about="Accuracy (or mean reward) of the newest evaluation, by kind of decoding.",
-            queries=((newest("held_out", "run, play"), "{{run}} {{play}}"),),
+            about="Accuracy (or mean reward) of the newest evaluation, by kind of decoding; and of the newest step.",
+            queries=((newest("held_out", "run, play"), "{{run}} {{play}}"), (newest("solved"), "{{run}} training")),
         ),
         Panel(
             title="Groups by outcome", stacked=True,

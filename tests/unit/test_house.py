@@ -18,9 +18,9 @@ BUDGET = {
     "envs": 27_452,
     "actors": 6_154,
     "learners": 5_840,
-    "launch": 40_128,
-    "benchmarks": 9_676,
-    "tests": 87_807,
+    "launch": 40_129,
+    "benchmarks": 9_684,
+    "tests": 87_833,
 }
 
 

@@ -756,7 +756,7 @@ def test_a_run_that_never_trained_is_not_done_and_says_why(
     outcome = play(tmp_path, steps=steps, pool=Deaf())
     assert isinstance(outcome.error, RunFailed)
     begin = f"none of the {steps} steps trained anything: all 4 groups are without signal"
-    assert str(outcome.error).startswith(begin) and "loop.group_size=" in str(outcome.error)
+    assert str(outcome.error).startswith(begin) and "loop.group_size (now" in str(outcome.error)
     assert capsys.readouterr().out.count("health: 2 steps in a row: nothing was trained") == (steps > 1)
     assert [finding["what"] for finding in outcome.summary["health"]] == ["untrained", "silent"][: 1 + (steps > 2)]
     assert outcome.run.dir.newest().name == f"step-{steps:06d}"  # nothing is lost
