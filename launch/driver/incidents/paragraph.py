@@ -140,8 +140,8 @@ ADVICE: tuple[Advice, ...] = (
     Advice(
         "failed",
         lambda facts: facts.kind == "failed",
-        "The same command continues the run from its newest checkpoint, if there is one, once the cause is removed; else "
-        "it begins again.",
+        "The same command continues the run from its newest checkpoint, if there is one, once the cause is removed; "
+        "else it begins again.",
     ),
 )
 MOST_ADVICE = 3  # more is not read
