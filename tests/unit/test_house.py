@@ -18,7 +18,7 @@ BUDGET = {
     "envs": 27_452,
     "actors": 6_154,
     "learners": 5_840,
-    "launch": 40_129,
+    "launch": 40_130,
     "benchmarks": 9_684,
     "tests": 87_833,
 }
