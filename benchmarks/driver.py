@@ -43,7 +43,7 @@ class Hosts:
 
 def measure(options: argparse.Namespace, report: Report) -> None:
     if options.hosts:
-        actors.pool.create = Hosts(options.hosts).create
+        vars(actors.pool)["create"] = Hosts(options.hosts).create
     before_mb = psutil.Process().memory_info().rss / 2**20
     book: list[tuple[float, float, dict[str, Any]]] = []  # when each row came, and what it cost until then
     script = Script(**{name: getattr(options, name) for name in ASKED})
