@@ -180,7 +180,8 @@ class WorkerRegistry:
     @property
     def up(self) -> list[WorkerRecord]:
         """Those that answer, with whatever weights."""
-        return [member for member in self.members if member.state in (State.STALE, State.READY)]
+        serving = (State.STALE, State.READY)
+        return [member for member in self.members if member.state in serving and member.handle is not None]
 
     async def admit(self, episodes: int, *, company: object = None, priority: bool = False) -> Assignment:
         """A place for a group on the least loaded worker that has room. The caller gives it back with `leave`.

@@ -603,3 +603,16 @@ def test_a_worker_comes_back_though_the_ranks_beside_it_are_lost() -> None:
         await pool.stop()
 
     asyncio.run(asyncio.wait_for(whole(), 60))
+
+
+def test_a_learner_gets_the_cards_of_engines_that_were_stopped() -> None:
+    """As a run that stops saves its last step: the engines end first, and nothing is asked of them any more."""
+
+    async def scenario(pool: RolloutPool, cards: AlternatingCards) -> None:
+        async with cards.hold(Side.ENGINES):
+            assert len(pool.members) == 2
+        await pool.stop()
+        async with cards.hold(Side.LEARNER):
+            assert all(member.handle is None for member in pool.members)
+
+    alternating(Script(), scenario)
