@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import signal
 from pathlib import Path
+
+import pytest
 
 from tests.e2e.runs import left_behind, rlsys, summary
 
@@ -24,3 +27,29 @@ def test_a_run_alternates_on_its_devices_and_loses_nothing(tmp_path: Path) -> No
     audit = rlsys("audit", str(run))
     assert audit.code == 0, audit.output
     assert left_behind() == []
+
+
+@pytest.mark.slow
+def test_a_stop_saves_the_last_step_and_the_run_continues_behind_it(tmp_path: Path) -> None:
+    run, rows = tmp_path / "run", tmp_path / "run" / "metrics.jsonl"
+    command = [
+        "train",
+        "quickstart",
+        "--run-dir",
+        str(run),
+        *SMALL,
+        "stages.rl.checkpoint.every=100",
+        "stages.rl.eval.every=0",
+    ]
+    command += ["stages.rl.steps=6"]
+
+    def two_steps_are_taken() -> bool:
+        return rows.is_file() and len(rows.read_text().splitlines()) >= 12
+
+    stopped = rlsys(*command, send=signal.SIGTERM, when=two_steps_are_taken)
+    assert stopped.code == 143, stopped.output[-3000:]
+    steps = summary(run)["steps"]
+    assert (run / "checkpoints" / f"step-{steps:06d}").is_dir() and steps >= 12, stopped.output[-3000:]
+    done = rlsys(*command)
+    assert done.code == 0 and f"continuing from step-{steps:06d}" in done.output, done.output[-3000:]
+    assert rlsys("audit", str(run)).code == 0 and left_behind() == []

@@ -14,13 +14,13 @@ FUNCTION_LINES, FILE_LINES = 60, 400
 # The most lines of Python in each folder. Growth is a decision: a change that needs more raises the number here, and
 # its commit says what the lines are worth; one that removes lines lowers it.
 BUDGET = {
-    "rlsys": 9_117,
+    "rlsys": 9_122,
     "envs": 27_452,
-    "actors": 6_155,
+    "actors": 6_158,
     "learners": 5_840,
-    "launch": 40_130,
+    "launch": 40_132,
     "benchmarks": 9_684,
-    "tests": 87_848,
+    "tests": 87_885,
 }
 
 

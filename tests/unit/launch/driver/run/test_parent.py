@@ -119,6 +119,14 @@ def test_a_signal_to_the_whole_group_spares_what_the_driver_has_started() -> Non
     assert (process.communicate(), process.returncode) == (("None\n", ""), 143)
 
 
+def test_a_signal_to_the_command_of_a_ray_job_reaches_the_driver() -> None:
+    """As of a `timeout` in the job's entry point, which Ray knows nothing of."""
+    process = started(SAYS_EACH, RAY_JOB_CONFIG_JSON_ENV_VAR="{}")
+    line(process)
+    os.killpg(process.pid, signal.SIGTERM)
+    assert (process.communicate(), process.returncode) == (("15\n", ""), 143)
+
+
 def test_a_driver_writes_to_a_terminal_that_stops_what_writes_from_the_background() -> None:
     keyboard, terminal = pty.openpty()
     modes = termios.tcgetattr(terminal)
