@@ -28,7 +28,16 @@ from actors.specs import IDLE, EngineFailed, EngineSpec, EngineStats, PromptTooL
 from actors.watched import EnvWorkerSpec
 from actors.worlds import EnvWorkerPool
 from envs.services.stats import ToolStats
-from rlsys.clock import Clock, Progress, cut_at_deadline, idle_s, pause_deadlines, track_progress, with_outer
+from rlsys.clock import (
+    Clock,
+    Progress,
+    continue_clocks,
+    cut_at_deadline,
+    idle_s,
+    pause_deadlines,
+    stop_clocks,
+    track_progress,
+)
 from rlsys.group_rollout import run_group
 from rlsys.rollout import EpisodeBroken, Player, RolloutPlan, TurnRequest
 from rlsys.summaries import TrajectorySummary, summarize_group
@@ -259,7 +268,7 @@ class RolloutWorker:
     def _leave_engine(self, name: str) -> None:
         clock = self._sampling.pop(name)
         if not self._awake.is_set():
-            _go_on(clock)
+            continue_clocks(clock)
 
     async def sleep(self) -> None:
         """Leave the device to others until `wake`: no episode's clock runs meanwhile."""
@@ -268,8 +277,7 @@ class RolloutWorker:
                 self._end_busy()
             self._awake.clear()
             for clock in self._sampling.values():
-                for running in with_outer(clock):
-                    running.stop()
+                stop_clocks(clock)
         await self._engine().sleep()
 
     async def wake(self) -> None:
@@ -280,7 +288,7 @@ class RolloutWorker:
         self._busy_since = time.monotonic()
         now = asyncio.get_running_loop().time()
         for clock in self._sampling.values():
-            _go_on(clock)
+            continue_clocks(clock)
         for group in self._playing.values():
             group.at = now
 
@@ -337,11 +345,6 @@ class RolloutWorker:
         if self.engine is not None:
             self.engine.stop()
             self.engine = None
-
-
-def _go_on(clock: Clock | None) -> None:
-    for stopped in with_outer(clock):
-        stopped.go_on()
 
 
 @cache

@@ -4,7 +4,7 @@
     hold(ENGINES)    a start, a delivery: the ranks' states stay in host memory to its end
     wish()           groups that are awaited: the engines have every moment in which the learner holds nothing
 
-Generation holds nothing: the learner may take the cards in the middle of an answer, which goes on afterwards.
+Generation holds nothing: the learner may take the cards in the middle of an answer, which continues afterwards.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class AlternatingCards:
         self._side: Side | None = None  # None: before the first turn, and while it changes
         self._holds = 0
         self._wishes = 0
-        self._free = asyncio.Event()  # nobody holds the cards
+        self._free = asyncio.Event()  # no one holds the cards
         self._changing = asyncio.Lock()
         self._change_s = 0.0  # since the last row
 

@@ -2,8 +2,8 @@
 
 `async with deadline(300):` around the episode, and, however deep inside, `with pause_deadlines():` around a wait that
 the episode does not cause: for a seat in the engine, or for others to leave; `with cut_at_deadline(cut):` around one
-that has something to show when its time ends, as sampling has. That one's clock is stopped from outside, with the
-clock that it gives: `stop` and `go_on`.
+that has something to show when its time ends, as sampling has. It gives its clock, which is
+stopped from outside: `stop_clocks`, `continue_clocks`.
 """
 
 from __future__ import annotations
@@ -90,10 +90,17 @@ async def deadline(seconds: float) -> AsyncIterator[Clock]:
             _CURRENT.reset(before)
 
 
-def with_outer(clock: Clock | None) -> Iterator[Clock]:
-    """A deadline's clock, and those of the deadlines around it."""
+def stop_clocks(clock: Clock | None) -> None:
+    """Of a deadline, and of those around it."""
     while clock is not None:
-        yield clock
+        clock.stop()
+        clock = clock.outer
+
+
+def continue_clocks(clock: Clock | None) -> None:
+    """As often as they were stopped."""
+    while clock is not None:
+        clock.go_on()
         clock = clock.outer
 
 
@@ -102,15 +109,13 @@ def pause_deadlines() -> Iterator[None]:
     """Inside, the clocks of all surrounding deadlines stand still."""
     clock, group = _CURRENT.get(), _GROUP.get()
     assert clock is None or clock.cut_short is None, "a deadline is stopped in what is cut when it ends"
-    for running in with_outer(clock):
-        running.stop()
+    stop_clocks(clock)
     if group is not None:
         group.in_line += 1
     try:
         yield
     finally:
-        for stopped in with_outer(clock):
-            stopped.go_on()
+        continue_clocks(clock)
         if group is not None:
             group.in_line -= 1
             note_progress()

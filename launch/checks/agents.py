@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterable
 from typing import Any
 
 from envs import make_world
 from envs.mixture import parts_of
+from rlsys.config.identity import config_key
 from rlsys.errors import BadInput
 
 
-def try_agents(env: Any) -> None:
-    """Each is started on a task, and ends when it asks. Raises BadInput for one that cannot be started."""
-    for part in parts_of(env):
-        if part.name == "agent":
-            asyncio.run(make_world(part).check())
+def try_agents(envs: Iterable[Any]) -> None:
+    """Each is started once, on a task, and ends when it asks. Raises BadInput for one that cannot be started."""
+    agents = {config_key(part): part for env in envs for part in parts_of(env) if part.name == "agent"}
+    for agent in agents.values():
+        asyncio.run(make_world(agent).check())
 
 
 def refuse_agents(env: Any) -> None:

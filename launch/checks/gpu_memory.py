@@ -190,7 +190,7 @@ def host_memory(shape: ModelShape, plan: RankPlan, ranks: int) -> Parts:
     if plan.reference and plan.offload_reference:
         parameters = ranks * float(shape.parameters if plan.teacher is None else plan.teacher)
         parts.append(("reference", itemsize * (parameters / plan.ranks if plan.zero_stage == 3 else parameters)))
-    if plan.alternates:  # torch rounds pinned blocks up to powers of two, and keeps them: at most twice their size
+    if plan.alternates:  # torch rounds pinned blocks up to powers of two: by once to twice, and by 1.5 in the middle
         away = moved_bytes(shape, plan) + itemsize * shape.parameters  # a rank's, and its engine's weights
         parts.append(("off the cards", 1.5 * ranks * away))
     return (*parts, ("a checkpoint", checkpoint_bytes(shape, plan) * ranks / plan.ranks))

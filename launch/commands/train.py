@@ -224,8 +224,8 @@ def dry_run(config: RunConfig, progress: Progress, options: argparse.Namespace) 
     check_offload(config)
     if runs_here:
         check_disk(room, place)
-    if problem is not None or refused is not None:
-        raise problem or refused  # type: ignore[misc]
+    if (error := problem or refused) is not None:
+        raise error
     where = "it can start" if runs_here else "nothing in it is refused; whether its machines are there a start says"
     print(f"#   {'verdict':<25} {where}")
     return 0
@@ -239,7 +239,7 @@ def find_place(config: RunConfig, options: argparse.Namespace) -> tuple[Path, li
         path = choose_run_dir(config.recipe.name, text, options.run_dir, must_resume, _reread)
         shown = shorten_path(path)
         if not must_resume and not any((path / "checkpoints").glob("step-*")):
-            return shown, [f"{shown}: {'begins anew, without a checkpoint in it' if path.is_dir() else 'new'}"], None
+            return shown, [f"{shown}: {'begins again, without a checkpoint in it' if path.is_dir() else 'new'}"], None
         try:
             directory, checkpoint, state = open_run(config, text, options)
             directory.close()

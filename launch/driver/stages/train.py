@@ -155,7 +155,7 @@ def arithmetic(config: RunConfig) -> tuple[list[str], BadInput | None]:
             if needs_engines(config, stage):
                 for played in recipes_of(stage.config):
                     preflight.check_judging(played)
-                    try_agents(played.env)
+                try_agents(played.env for played in recipes_of(stage.config))
             stage_of(stage.kind).ready(config, stage)
             try_functions_of(scored_recipes(config, stage))
             facts = stage_of(stage.kind).arithmetic(config, stage)

@@ -23,7 +23,7 @@ MOST_RETURNED = 600  # characters
 LISTED = ("step", "reward", "correct", "tokens", "turns", "end")
 LAST_TO_FIT = ("turns", "step", "tokens")  # left out in this order where the texts have less than
 LEAST = 36  # characters
-TOLD = ("question", "said", "answer")  # asked, what the model said last, the right answer
+TEXTS = ("question", "said", "answer")  # asked, what the model said last, the right answer
 MOST_LISTED = 400  # characters of a text of which a line shows the beginning
 GAP = "  "
 RIGHT = {1: "yes", 0: "no"}
@@ -37,16 +37,16 @@ BEGINS: Mapping[str, str] = {
 
 def list_rows(episodes: Episodes, rows: Sequence[int], width: int) -> Iterator[str]:
     """A head, and a line for each row, in columns: the numbers whole, then as much of the texts as has room."""
-    told = {at: _told(json_object(line, name_of(episodes, at))) for at, line in episodes.lines(rows)}
-    texts = [TOLD, *(told.get(row, ("",) * len(TOLD)) for row in rows)]
+    texts_of = {at: _texts(json_object(line, name_of(episodes, at))) for at, line in episodes.lines(rows)}
+    texts = [TEXTS, *(texts_of.get(row, ("",) * len(TEXTS)) for row in rows)]
     columns = {name: [name, *(_cell(episodes, row, name) for row in rows)] for name in LISTED}
     columns = {"trajectory": ["trajectory", *(name_of(episodes, row) for row in rows)], **columns}
     for name in LAST_TO_FIT:
         if _room(columns, width) < LEAST:
             del columns[name]
-    room = max(_room(columns, width) - len(GAP) * (len(TOLD) - 1), len(TOLD) * 4)
+    room = max(_room(columns, width) - len(GAP) * (len(TEXTS) - 1), len(TEXTS) * 4)
     asked, said, answers = (max(map(cell_len, column)) for column in zip(*texts, strict=True))
-    answers = min(answers, max(len(TOLD[-1]), room // 4), room // 3)
+    answers = min(answers, max(len(TEXTS[-1]), room // 4), room // 3)
     asked = min(asked, max((room - answers) // 2, room - answers - said))
     widths = [max(map(cell_len, column)) for column in columns.values()]
     widths += [asked, room - answers - asked, answers]
@@ -76,7 +76,7 @@ def _cell(episodes: Episodes, row: int, name: str) -> str:
     return f"{value:.3f}".replace("-0.000", "0.000") if isinstance(value, float) else str(value)
 
 
-def _told(line: Mapping[str, Any]) -> tuple[str, ...]:
+def _texts(line: Mapping[str, Any]) -> tuple[str, ...]:
     """The question, what the model said last, and the right answer: each in one line, and no more than one has room
     for."""
     task, prompt = _mapping(line.get("task")), _messages(line.get("prompt"))

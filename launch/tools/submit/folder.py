@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from envs.tasks.hub import SUFFIXES
 from rlsys.errors import BadInput
 
 MOST_BYTES = 100 * 2**20  # that the dashboard of Ray 2.60 takes in one request (DASHBOARD_CLIENT_MAX_SIZE)
@@ -57,7 +58,6 @@ def measure_upload(folder: Path, show: Callable[[str, int, int | None], None]) -
     return Upload(files, sum(sizes.values()), sizes, left_out)
 
 
-FILES = (".jsonl", ".json", ".parquet", ".csv", ".txt")
 REMEDY = "name what the run does not need in .rayignore, start from a smaller folder, or --no-upload on shared storage"
 
 
@@ -82,7 +82,7 @@ def check_uploaded(paths: Mapping[str, str | None], upload: Upload, folder: Path
         if path is None or Path(path).is_absolute():
             continue
         if not (folder / path).exists():
-            if Path(path).suffix in FILES:  # else it may be a name on the hub
+            if path.lower().endswith((*SUFFIXES, ".txt")):  # else it may be a name on the hub
                 more = "it here (`rlsys train CONFIG --dry-run` says what makes it)"
                 raise BadInput(
                     "is not in the folder that is uploaded", key=key, found=path, expected=f"{way}, or {more}"
