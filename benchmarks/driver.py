@@ -20,12 +20,12 @@ from typing import Any
 import psutil
 import ray
 from report import Report, parser
-from scripted import GROUP, Script, go, make_run, start_ray
+from scripted import Script, go, make_run, start_ray
 
 import actors.pool
 from actors.members import create
 
-ASKED = ("workers", "ranks", "groups", "tokens", "turns", "lag", "steps", "keep", "deadline")
+ASKED = ("workers", "ranks", "groups", "size", "tasks", "tokens", "turns", "lag", "steps", "keep", "deadline")
 
 
 class Hosts:
@@ -50,8 +50,8 @@ def measure(options: argparse.Namespace, report: Report) -> None:
     with tempfile.TemporaryDirectory() as folder:
         run = make_run(script, Path(folder), lambda row: book.append((time.process_time(), time.monotonic(), row)))
         asyncio.run(go(run))
-    tokens = options.groups * GROUP * options.tokens
-    slots = options.groups * (1 + options.lag) * GROUP * options.tokens
+    tokens = options.groups * options.size * options.tokens
+    slots = options.groups * (1 + options.lag) * options.size * options.tokens
     report.head(
         "step",
         "tokens",
@@ -61,11 +61,15 @@ def measure(options: argparse.Namespace, report: Report) -> None:
         "ms per group",
         "longest block, s",
         "wall, s",
+        "driver, MiB",
     )
     for (cpu, wall, _), (next_cpu, next_wall, row) in zip(book, book[1:], strict=False):
         spent, block = next_cpu - cpu, row.get("driver/longest_block_s")
         each_ms = 1e3 * spent / options.groups
-        report.row(row["step"], tokens, spent, tokens / spent, 1e9 * spent / tokens, each_ms, block, next_wall - wall)
+        rss_mb = row["memory/driver_rss_mb"]
+        report.row(
+            row["step"], tokens, spent, tokens / spent, 1e9 * spent / tokens, each_ms, block, next_wall - wall, rss_mb
+        )
     peak_mb = max(row["memory/driver_rss_mb"] for _, _, row in book)
     grown = (peak_mb - before_mb) * 2**20 / slots
     report.head(
@@ -88,7 +92,9 @@ def main() -> None:
     cli.add_argument("--workers", type=int, default=8)
     cli.add_argument("--hosts", type=int, default=0, help="actors that all workers are in; 0: each is its own")
     cli.add_argument("--ranks", type=int, default=2)
-    cli.add_argument("--groups", type=int, default=64, help="groups of 8 episodes in a step")
+    cli.add_argument("--groups", type=int, default=64, help="groups in a step")
+    cli.add_argument("--size", type=int, default=8, help="episodes of a group")
+    cli.add_argument("--tasks", type=int, default=64, help="that the prompts are drawn from")
     cli.add_argument("--tokens", type=int, default=8192, help="sampled tokens of an episode")
     cli.add_argument("--turns", type=int, default=1)
     cli.add_argument("--lag", type=int, default=1, help="loop.max_policy_lag: steps of open groups after the first")

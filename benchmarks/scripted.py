@@ -62,7 +62,7 @@ GROUP, PROMPT, REPLY = 8, 300, 40  # siblings; tokens of a prompt and of what a 
 WORDS = 151_000  # tokens of the vocabulary
 RECIPE = """
 name: scripted
-env: {{name: calculator, train_tasks: 64, held_out_tasks: 1}}
+env: {{name: calculator, train_tasks: {tasks}, held_out_tasks: 1}}
 engine: {{max_model_len: 1000000}}
 learner: {{tokens_per_row: 16384}}
 loop: {{groups_per_step: {groups}, group_size: {size}, max_policy_lag: {lag}}}
@@ -73,6 +73,7 @@ checkpoint: {{every: 1000000}}
 wandb: {{mode: disabled}}
 stages: [{{name: rl, kind: rl, steps: {steps}}}]
 """
+PLAYED = ("groups", "size", "lag", "workers", "deadline", "tasks", "steps", "keep")  # what RECIPE takes of a Script
 MOVED = 5.0  # nats by which the start-up canary changes what is said of the probe
 SCRIPT = "BENCH_SCRIPT"  # environment variable by which the actors get theirs
 UNBOUNDED = 1 << 20  # seats, and episodes of a worker
@@ -84,7 +85,9 @@ class Script:
 
     workers: int = 1
     ranks: int = 1
-    groups: int = 8  # of GROUP episodes, in a step
+    groups: int = 8  # in a step
+    size: int = GROUP  # episodes of a group
+    tasks: int = 64  # that prompts are drawn from
     lag: int = 1  # loop.max_policy_lag
     steps: int = 5
     keep: int = 1024  # trajectories.keep
@@ -103,12 +106,12 @@ class Script:
     def lengths(self, sequence: int) -> list[int]:
         """Sampled tokens of each sibling of a group, whichever worker plays it and under whatever lag."""
         if not self.sigma:
-            return [self.tokens] * GROUP
+            return [self.tokens] * self.size
         draw = np.random.default_rng([self.seed, sequence])
-        return [max(1, round(length)) for length in self.tokens * np.exp(self.sigma * draw.standard_normal(GROUP))]
+        return [max(1, round(length)) for length in self.tokens * np.exp(self.sigma * draw.standard_normal(self.size))]
 
     def is_dull(self, sequence: int) -> bool:
-        return self._chance(self.dull, sequence, GROUP)
+        return self._chance(self.dull, sequence, self.size)
 
     def fails(self, sequence: int, sibling: int) -> bool:
         return self._chance(self.failing, sequence, sibling)
@@ -292,8 +295,8 @@ def make_run(
 ) -> Run:
     """Its run directory is `folder / "run"`."""
     recipe = folder / "scripted.yaml"
-    settings = {name: getattr(script, name) for name in ("groups", "lag", "workers", "deadline", "steps", "keep")}
-    recipe.write_text(RECIPE.format(size=GROUP, **settings))
+    settings = {name: getattr(script, name) for name in PLAYED}
+    recipe.write_text(RECIPE.format(**settings))
     config = resolve_run(compose(str(recipe), []), DEVICES["cpu"])
     engine = EngineSpec(
         model_path="", dtype="float32", max_model_len=8, max_num_seqs=1, seed=0, prefix_cache=False,

@@ -14,13 +14,13 @@ FUNCTION_LINES, FILE_LINES = 60, 400
 # The most lines of Python in each folder. Growth is a decision: a change that needs more raises the number here, and
 # its commit says what the lines are worth; one that removes lines lowers it.
 BUDGET = {
-    "rlsys": 9_122,
+    "rlsys": 9_137,
     "envs": 27_452,
-    "actors": 6_158,
+    "actors": 6_163,
     "learners": 5_840,
     "launch": 40_132,
-    "benchmarks": 9_684,
-    "tests": 87_885,
+    "benchmarks": 9_693,
+    "tests": 87_922,
 }
 
 

@@ -218,8 +218,8 @@ STEP: Sequence[Meaning] = (  # of a step, in every kind of stage that has them
         ("driver/longest_block_s",),
         "the longest time that the driver's event loop was blocked since the last row: workers, ranks and "
         "services waited for as long. It stays below a second with up to 16,000 open episodes (`python "
-        "benchmarks/driver.py`), and came to 5.8 s with 64,000 on two cores: a larger value means that the host has "
-        "too few cores for the driver",
+        "benchmarks/driver.py`), and came to 1.3 s with 64,000 on two busy cores: a larger value means that the "
+        "host has too few cores for the driver",
     ),
     Meaning(
         ("engine/running", "engine/waiting", "engine/kv_usage"),

@@ -27,5 +27,5 @@ def choose_written(groups: Sequence[GroupRef], group_size: int, config: Trajecto
 
 def line_bytes(episode: TrajectorySummary, logprobs: bool) -> float:
     """What its line is expected to take."""
-    num_read, num_sampled = episode.turns[:, 1].sum(), episode.turns[:, 2].sum()
+    num_read, num_sampled = episode.turns[:, 1:3].sum(axis=0).tolist()
     return PER_EPISODE + float(num_read * PER_READ + num_sampled * (PER_SAMPLED + logprobs * PER_LOGPROB))

@@ -363,7 +363,7 @@ async def keep_trajectories(
     What is lost with its node is missing from the file.
     """
     config = stage.config.trajectories
-    written = choose_written(groups, stage.config.loop.group_size, config)
+    written = await asyncio.to_thread(choose_written, groups, stage.config.loop.group_size, config)
     if not written:
         return
     by_env = {name: solved_by(share.reward) or {} for name, share in stage.config.envs.items()}

@@ -33,6 +33,7 @@ from rlsys.system.calls import (
     RANK_START,
     WORKER_CALL,
     WORKER_START,
+    Turnstile,
     call,
     describe_lost_node,
     is_node_lost,
@@ -84,6 +85,41 @@ def test_a_loop_that_was_held_up_listens_once_more(
 
     asyncio.run(scenario())
     assert waited == pytest.approx(waits)
+
+
+def test_one_caller_goes_through_a_turnstile_in_a_round_of_the_loop() -> None:
+    """All that became ready beside them, a timer too, is heard between two of them."""
+
+    async def go() -> list[int]:
+        turnstile, through, rounds = Turnstile(), 0, list[int]()
+
+        async def send() -> None:
+            nonlocal through
+            await turnstile.enter()
+            through += 1
+
+        sending = [asyncio.create_task(send()) for _ in range(100)]
+        while through < 100:
+            before = through
+            await asyncio.sleep(0)
+            rounds.append(through - before)
+        await asyncio.gather(*sending)
+        return rounds
+
+    assert max(asyncio.run(go())) == 1
+
+
+def test_who_gives_up_at_a_turnstile_keeps_nobody_else_out() -> None:
+    async def go() -> bool:
+        turnstile = Turnstile()
+        waiting = [asyncio.create_task(turnstile.enter()) for _ in range(3)]
+        await asyncio.sleep(0)
+        waiting[0].cancel()
+        waiting[1].cancel()
+        await asyncio.wait_for(waiting[2], timeout=60)
+        return waiting[0].cancelled() and waiting[1].cancelled()
+
+    assert asyncio.run(go())
 
 
 def died(message: str) -> ActorDiedError:
