@@ -26,7 +26,7 @@ from actors.placement import actor_name
 from actors.weights.check import LoadCheck
 from actors.worker import ASIDE, WorkerSpec, WorkerStatus
 from rlsys.errors import RunFailed
-from rlsys.system.calls import call, is_node_lost, reason
+from rlsys.system.calls import Turnstile, call, is_node_lost, reason
 from rlsys.system.incidents import Incident, warn
 from rlsys.system.parts import of_part
 from rlsys.system.supervisor import Supervised
@@ -168,6 +168,7 @@ class WorkerRegistry:
     def __init__(self, members: Sequence[WorkerRecord], in_flight: int) -> None:
         self.members = members
         self.failure: RunFailed | None = None
+        self.turnstile = Turnstile()  # to every call that is sent to all workers at once
         self._in_flight = in_flight
         self._priority: deque[tuple[Assignment, asyncio.Future[Assignment]]] = deque()  # before those that wait
         self._waiting: deque[tuple[Assignment, asyncio.Future[Assignment]]] = deque()

@@ -38,7 +38,7 @@ from rlsys.group_rollout import failed_group
 from rlsys.rollout import RolloutPlan
 from rlsys.summaries import GroupRef, TrajectorySummary, refer_to
 from rlsys.system import supervisor
-from rlsys.system.calls import FIXED, WORKER_CALL, WORKER_START, Turnstile, ask_to_stop, call, reason
+from rlsys.system.calls import FIXED, WORKER_CALL, WORKER_START, ask_to_stop, call, reason
 from rlsys.system.incidents import Incident, warn
 from rlsys.system.supervisor import GaveUp, Supervised, keep_pinging
 from rlsys.types import Failure, FailureKind, Group, Ticket
@@ -68,7 +68,6 @@ class RolloutPool:
         self._roster = WorkerRegistry(self.members, options.in_flight)
         self.publisher = WeightPublisher(self._roster, options, distributor, self.mark_dead, self._cards)
         self._distributor = distributor
-        self._turnstile = Turnstile()  # of what all workers are asked
         self._addresses: Mapping[str, str] = {}
         self._away: dict[str, str] = {}  # tools that do not answer, and why
         self._away_since: dict[str, float] = {}
@@ -133,7 +132,7 @@ class RolloutPool:
         return ", ".join(f"{count} {phase}" for phase, count in counted.items())
 
     async def _phase(self, member: WorkerRecord) -> str:
-        await self._turnstile.enter()
+        await self._roster.turnstile.enter()
         try:
             ref = member.handle.start_phase.remote()
             return str(await call(ref, f"{member.spec.name} telling its phase", PHASE_S, FIXED))
@@ -278,7 +277,7 @@ class RolloutPool:
     # -- supervision ------------------------------------------------------------------------------------------------
 
     async def _ping(self, member: WorkerRecord, handle: Any) -> None:
-        await self._turnstile.enter()
+        await self._roster.turnstile.enter()
         try:
             label = f"{member.spec.name} answering a ping"
             status: WorkerStatus = await call(handle.ping.remote(), label, self.options.call_timeout_s, WORKER_CALL)

@@ -18,7 +18,7 @@ from actors.worker import LoadResult
 from rlsys.alternating_cards import AlternatingCards, Side
 from rlsys.deadlines import SLOWEST, moved_s
 from rlsys.errors import RunFailed
-from rlsys.system.calls import DELIVERY, WORKER_CALL, Turnstile, call
+from rlsys.system.calls import DELIVERY, WORKER_CALL, call
 from rlsys.system.incidents import Incident, warn
 from rlsys.system.weight_folder import WeightFolder
 
@@ -61,7 +61,6 @@ class WeightPublisher:
         self.gone = asyncio.Event()  # an engine found the current version on no node: it has to be sent again
         self.lost: tuple[int | None, str] = (None, "")  # the version that was not found last, and why
         self._pace = Pace()
-        self._turnstile = Turnstile()
 
     async def folder_on(self, nodes: Sequence[str]) -> WeightFolder:
         """The run's folder, as ranks on these nodes are to write a version now."""
@@ -158,7 +157,7 @@ class WeightPublisher:
                         self.gone.set()
                         return
                     continue
-                await self._turnstile.enter()
+                await self._roster.turnstile.enter()
                 try:
                     label = f"{member.spec.name} loading version {publication.version}"
                     loading = handle.load_weights.remote(published, publication.probe)

@@ -616,3 +616,31 @@ def test_a_learner_gets_the_cards_of_engines_that_were_stopped() -> None:
             assert all(member.handle is None for member in pool.members)
 
     alternating(Script(), scenario)
+
+
+def test_what_is_sent_to_all_workers_leaves_the_loop_to_others_in_between() -> None:
+    """Of forty workers one is asked, or loads, in a round of the driver's loop."""
+    sent, rounds = 0, list[int]()
+
+    async def count_ping(worker: Any) -> None:
+        nonlocal sent
+        sent += 1
+
+    async def count_load(worker: Any, version: int) -> None:
+        nonlocal sent
+        sent += 1
+
+    async def watch(work: Awaitable[object]) -> None:
+        task = asyncio.ensure_future(work)
+        while not task.done():
+            before = sent
+            await asyncio.sleep(0)
+            rounds.append(sent - before)
+        await task
+
+    async def scenario(pool: RolloutPool) -> None:
+        await watch(pool.publisher.publish(version(1)))
+        await watch(pool.status())
+
+    run(Script(ping=count_ping, load=count_load), scenario, workers=40)
+    assert sent >= 80 and max(rounds) == 1
