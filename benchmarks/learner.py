@@ -139,10 +139,15 @@ def main() -> None:
     cli.add_argument("--tokens", type=int, default=6_000, help="of a batch")
     cli.add_argument("--row", type=int, default=2048, help="tokens of a row")
     cli.add_argument("--steps", type=int, default=5)
+    cli.add_argument("--compile", action="store_true", help="the learner's layers, by torch; on a GPU")
     cli.add_argument("--threads", type=int, default=os.cpu_count())
     options = cli.parse_args()
+    if options.compile and options.device == "cpu":
+        cli.error("--compile is of a GPU: --device cuda")
     torch.set_num_threads(options.threads)
-    learner = LearnerConfig(zero_stage=options.zero, tokens_per_row=options.row, threads=options.threads)
+    learner = LearnerConfig(
+        zero_stage=options.zero, tokens_per_row=options.row, threads=options.threads, compile=options.compile
+    )
     algorithm = ALGORITHMS[options.algorithm]()
     batch = make(options)
     device = DEVICES[options.device]

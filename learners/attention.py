@@ -320,9 +320,10 @@ def first_usable(keys: Sequence[str], dtype: torch.dtype) -> str:
 
 
 def register() -> None:
-    """Make "packed_sdpa" and "packed_varlen" known to transformers. Safe to call again."""
+    """Make "packed_sdpa" and "packed_varlen" known to transformers. Safe to call again. Never compiled: a row's layout
+    is another each time, and torch would compile again for it."""
     for name, function in ((PACKED_SDPA, packed_sdpa), (PACKED_VARLEN, packed_varlen)):
-        AttentionInterface.register(name, partial(attend_in_group, function))
+        AttentionInterface.register(name, torch.compiler.disable(partial(attend_in_group, function)))
         # The layout replaces the mask: without this transformers would build a [T, T] one.
         AttentionMaskInterface.register(name, lambda *args, **kwargs: None)
 

@@ -7,7 +7,7 @@ The [T, V] logits are never held: the language-model head runs on the positions 
 from __future__ import annotations
 
 import pickle
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from copy import deepcopy
 from typing import Any
 
@@ -19,6 +19,7 @@ from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedConfig, Pre
 from transformers.utils.logging import disable_progress_bar
 
 from learners import attention, lora, partitioned
+from learners.compiled import compile_layers
 from learners.kernels import Product, linear, product_of, use_fused_norms, use_onednn, widen
 from learners.own_head import own_product
 from learners.proofs import examine_head, require_packing, require_shared_rows
@@ -31,6 +32,8 @@ from rlsys.errors import BadInput
 REFUSALS = (OSError, ValueError, KeyError, SafetensorError, pickle.UnpicklingError)  # of a model, by transformers
 
 DropoutField = tuple[type[PreTrainedConfig], str]
+# `chosen_logprobs`: (logits [N, V], targets [N], temperature, entropy_gradient) -> (logp_N, entropy_N)
+LogProbs = Callable[[torch.Tensor, torch.Tensor, float, bool], tuple[torch.Tensor, torch.Tensor]]
 
 
 class PolicyModel(nn.Module):
@@ -60,6 +63,7 @@ class PolicyModel(nn.Module):
         if group is not None:
             require_shared_rows(model, group)
         self.linear_head, self.hidden_size = examine_head(model)
+        self.compute_logprobs = chosen_logprobs
 
     def take_adapter(self, adapter: Adapter, seed: int, folder: str | None = None) -> None:
         """Freeze the weights and train an adapter: a new one, or that of a folder."""
@@ -68,6 +72,11 @@ class PolicyModel(nn.Module):
             lora.load_adapter(self.model, folder)
         use_onednn(self, narrow=self.narrow)
         self.adapter = adapter
+
+    def compile_parts(self, backend: str = "inductor") -> None:
+        """Layers and log-probabilities, from the next pass on."""
+        compile_layers(self.model, backend)
+        self.compute_logprobs = torch.compile(chosen_logprobs, dynamic=True, backend=backend)
 
     def own_config(self) -> PreTrainedConfig:
         """The configuration to save: the model's own, with the dropout that the learner turned off put back."""
@@ -112,6 +121,7 @@ class PolicyModel(nn.Module):
             chunk=logit_chunk,
             entropy_gradient=entropy_gradient,
             product=product if self.linear_head else own_product(self.model, product),
+            compute=self.compute_logprobs,
         )
         zeros_T = logp_N.new_zeros(num_tokens)
         values = zeros_T.index_copy(0, targets_N, logp_N), zeros_T.index_copy(0, targets_N, entropy_N)
@@ -128,11 +138,16 @@ def head_logprobs(
     chunk: int,
     entropy_gradient: bool = False,
     product: Product = linear,
+    compute: LogProbs | None = None,
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """(logp_N, entropy_N) float32; logits of at most `chunk` positions exist at once, in the backward pass as well."""
+    """(logp_N, entropy_N) float32; logits of at most `chunk` positions exist at once, in the backward pass as well.
+
+    compute: `chosen_logprobs`, or what computes the same.
+    """
+    compute = compute or chosen_logprobs
 
     def part(hidden: torch.Tensor, targets: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        return _logprobs(product(hidden, weight_VH, bias_V), targets, temperature, entropy_gradient)
+        return compute(product(hidden, weight_VH, bias_V), targets, temperature, entropy_gradient)
 
     if hidden_NH.shape[0] <= chunk:  # also when nothing is needed: the graph must still reach every parameter
         return part(hidden_NH, targets_N)
@@ -143,9 +158,10 @@ def head_logprobs(
     return torch.cat([logp for logp, _ in parts]), torch.cat([entropy for _, entropy in parts])
 
 
-def _logprobs(
+def chosen_logprobs(
     logits_NV: torch.Tensor, targets_N: torch.Tensor, temperature: float, entropy_gradient: bool
 ) -> tuple[torch.Tensor, torch.Tensor]:
+    """(logp_N, entropy_N) float32, of the targets and of all tokens."""
     logits_NV = logits_NV.float()
     logp_NV = (logits_NV if temperature == 1.0 else logits_NV / temperature).log_softmax(-1)
     logp_N = logp_NV.gather(1, targets_N[:, None]).squeeze(1)  # first: a recomputation ends with what a gradient needs
@@ -194,6 +210,7 @@ def load_policy(
     dtype: str,
     attention_key: str,
     gradient_checkpointing: bool = False,
+    compiled: bool = False,
     fp32_head: bool = False,
     held: str | None = None,
     rope_theta_scale: float = 1.0,
@@ -204,6 +221,7 @@ def load_policy(
     """Load a hub name or a local folder. attention_key: one that `attention.first_usable` chose.
 
     dtype: of the weights outside of the learner. held: of those in it, where that is another; then products are narrow.
+    compiled: layers and log-probabilities, by torch.
     zero_3: DeepSpeed's configuration, to keep only this rank's part of the model; then every rank calls, as it does
     with a group of ranks that share each row.
     Raises BadInput for what transformers cannot load and for attention that packed rows would get wrong.
@@ -237,6 +255,8 @@ def load_policy(
     use_fused_norms(policy)
     if fp32_head or policy.narrow:
         widen(model.get_output_embeddings())
+    if compiled:
+        policy.compile_parts()
     return policy
 
 

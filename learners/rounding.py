@@ -47,7 +47,8 @@ def round_again(model: nn.Module, units: RoundingUnits, seed: int = 0) -> Iterat
         for module, unit in _rounded(model, units)
     ]
     try:
-        yield
+        with torch.compiler.set_stance("force_eager"):  # a compiled layer would not see its hooks
+            yield
     finally:
         for hook in hooks:
             hook.remove()

@@ -45,6 +45,7 @@ class Loading:
             held=self.spec.held_dtype,
             attention_key=self._attention_key(),
             gradient_checkpointing=self.spec.gradient_checkpointing,
+            compiled=self.learner.compile,
             fp32_head=self.spec.fp32_head,
             rope_theta_scale=self.learner.rope_theta_scale,
             device=self.torch_device,

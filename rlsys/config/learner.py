@@ -58,6 +58,10 @@ class LearnerConfig:
     logit_chunk: int = 1024
     """Number of tokens whose logits are in memory at once. Lower it for large vocabularies; the results stay the
     same."""
+    compile: bool = False
+    """Whether torch compiles the policy's layers and log-probs (GPUs only): fewer and larger kernels, for one or two
+    minutes of compiling in a stage's first update, and numbers that are rounded elsewhere. Below ZeRO-3, which gathers
+    weights inside of a layer."""
     behavior: Literal["engine", "learner"] = "engine"
     """Source of the behaviour policy's log-probs. engine: recorded while sampling. learner: recomputed before the
     update, for tokens sampled with the newest weights; older tokens keep the engine's."""
@@ -131,5 +135,6 @@ class LearnerConfig:
         require(once, "learner.warmup_ratio", self.warmup_ratio, f"0 with learner.warmup_steps={self.warmup_steps}")
         fits = self.offload != "all" or self.zero_stage == 3
         require(fits, "learner.offload", self.offload, "none or optimizer, unless learner.zero_stage=3")
+        require(not (self.compile and self.zero_stage == 3), "learner.compile", True, "false with learner.zero_stage=3")
         require(0 <= self.final_lr_ratio <= 1, "learner.final_lr_ratio", self.final_lr_ratio, "between 0 and 1")
         require(all(0 <= beta < 1 for beta in self.betas), "learner.betas", self.betas, "two numbers from 0 to below 1")

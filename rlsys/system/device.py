@@ -194,6 +194,8 @@ def require_device(learner: LearnerConfig, device: Device) -> None:
         raise BadInput(
             key="learner.offload_reference", found=True, expected="False on a CPU, where everything is there"
         )
+    if learner.compile:
+        raise BadInput(key="learner.compile", found=True, expected="False on a CPU, whose products are oneDNN's")
 
 
 def resolve_cluster(cluster: ClusterConfig, device: Device) -> ClusterConfig:

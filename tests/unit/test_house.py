@@ -14,13 +14,13 @@ FUNCTION_LINES, FILE_LINES = 60, 400
 # The most lines of Python in each folder. Growth is a decision: a change that needs more raises the number here, and
 # its commit says what the lines are worth; one that removes lines lowers it.
 BUDGET = {
-    "rlsys": 9_137,
+    "rlsys": 9_144,
     "envs": 27_452,
     "actors": 6_162,
-    "learners": 5_840,
+    "learners": 5_892,
     "launch": 40_132,
-    "benchmarks": 9_693,
-    "tests": 87_950,
+    "benchmarks": 9_698,
+    "tests": 88_087,
 }
 
 

@@ -45,7 +45,7 @@ EVALUATION: Keys = (
 # Every stage ends with a checkpoint of a learner, which holds the weights even where nothing is trained.
 HELD: Keys = ("checkpoint.keep", "learner.zero_stage", "learner.offload")
 # The learner says what it thinks of the tokens that a delivery is tried with.
-DELIVERY: Keys = (*HELD, "learner.tokens_per_row", "learner.logit_chunk")
+DELIVERY: Keys = (*HELD, "learner.tokens_per_row", "learner.logit_chunk", "learner.compile")
 # Optimizer steps.
 STEPS: Keys = (
     *DELIVERY,

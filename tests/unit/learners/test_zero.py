@@ -25,9 +25,10 @@ def config(learner: LearnerConfig, device: str = "cuda", dtype: str = "bfloat16"
         (LearnerConfig(offload="optimizer"), r"learner\.offload='optimizer'"),
         (LearnerConfig(offload="all", zero_stage=3), r"learner\.offload='all'"),
         (LearnerConfig(offload_reference=True), r"learner\.offload_reference=True"),
+        (LearnerConfig(compile=True), r"learner\.compile=True"),
     ],
 )
-def test_offloading_means_something_on_gpus_only(learner, message) -> None:
+def test_offloading_and_compiling_mean_something_on_gpus_only(learner, message) -> None:
     with pytest.raises(BadInput, match=message):
         require_device(learner, DEVICES["cpu"])
     require_device(learner, DEVICES["cuda"])
