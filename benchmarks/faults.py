@@ -213,6 +213,7 @@ def tell(report: Report, by_seed: ArmsBySeed, size: Size) -> None:
         tell_runs(report, arms, size)
         tell_roles(report, arms["faults"])
         tell_rates(report, arms)
+        tell_losses(report, arms)
         tell_driver(report, arms["driver"])
         tell_reuse(report, arms)
 
@@ -252,6 +253,21 @@ def tell_rates(report: Report, arms: Arms) -> None:
         step_s, lost_s = arm["wall_s"] / max(1, arm["steps"]), arm["wall_s"] - arms["0 %"]["wall_s"]
         cells = [rate, hit, step_s, arm["steps_again"], arm["wall_s"], lost_s / hit if hit else None]
         report.row(*cells, effective(arms, rate), arm["effective"])
+
+
+def tell_losses(report: Report, arms: Arms) -> None:
+    """Of the most faults, by role. A step would have ended half a step after the kill, on average."""
+    arm, calm = arms[f"{max(rates_of(arms))} %"], arms["0 %"]
+    half_s = calm["wall_s"] / max(1, calm["steps"]) / 2
+    by_role: dict[str, list[float]] = {}
+    for cost in arm["costs"]:
+        if cost["hit"] and cost["next_step_s"] is not None:
+            by_role.setdefault(cost["role"], []).append(cost["next_step_s"] - half_s)
+    report.head("lost with the most faults by", "kills", "until the next step, s", "% of the run")
+    for role, seconds in sorted(by_role.items(), key=lambda entry: -sum(entry[1])):
+        report.row(role, len(seconds), sum(seconds), 100 * sum(seconds) / arm["wall_s"])
+    lost_s, by_kills = arm["wall_s"] - calm["wall_s"], sum(map(sum, by_role.values()))
+    report.row("the rest", None, lost_s - by_kills, 100 * (lost_s - by_kills) / arm["wall_s"])
 
 
 def tell_driver(report: Report, arm: dict[str, Any]) -> None:
