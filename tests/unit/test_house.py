@@ -14,11 +14,11 @@ FUNCTION_LINES, FILE_LINES = 60, 400
 # The most lines of Python in each folder. Growth is a decision: a change that needs more raises the number here, and
 # its commit says what the lines are worth; one that removes lines lowers it.
 BUDGET = {
-    "rlsys": 9_144,
+    "rlsys": 9_202,
     "envs": 27_452,
     "actors": 6_162,
     "learners": 5_892,
-    "launch": 40_132,
+    "launch": 40_074,
     "benchmarks": 9_714,
     "tests": 88_087,
 }

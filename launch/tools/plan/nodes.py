@@ -12,9 +12,9 @@ import psutil
 from launch.checks.gpu_memory import GIGA
 from launch.checks.gpu_plan import GPUS_OF_A_NODE, card_gb
 from launch.checks.machine import first_card, local_gpus
-from launch.tools.plan.cards import CARDS, Card, card_of, find_card
 from rlsys.config.cluster import ClusterConfig
 from rlsys.errors import BadInput
+from rlsys.system.datasheets import CARDS, Card, card_of, find_card
 
 WHOLE, SIZE = r"[0-9]{1,6}", r"[0-9]{1,9}(?:\.[0-9]{1,9})?"  # short enough to be finite
 FORM = re.compile(

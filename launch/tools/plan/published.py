@@ -14,11 +14,11 @@ from dataclasses import dataclass, field, replace
 from launch.checks.gpu_memory import BYTES, ModelShape, shape_of
 from launch.checks.known_models import KNOWN
 from launch.tools.plan.answers import DRAWN, Answers, draw_lengths, group_lengths
-from launch.tools.plan.cards import find_card
 from launch.tools.plan.forecast import forecast
 from launch.tools.plan.rates import Rates, delivery_s, engine_step, learner_token_s, rates_of
 from launch.tools.plan.simulate import Setting
 from launch.tools.plan.speed import Speed, forward_token_flops
+from rlsys.system.datasheets import find_card
 
 TRAINING = 3  # passes: forward, and backward for two
 SEATS = 256  # sequences of an engine, vLLM's default at the time: a step gives none of these engines more at a time

@@ -9,8 +9,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from launch.checks.gpu_memory import BYTES, ModelShape
-from launch.tools.plan.cards import Card
 from rlsys.errors import BadInput
+from rlsys.system.datasheets import Card
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

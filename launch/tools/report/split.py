@@ -10,7 +10,6 @@ import numpy as np
 from launch.driver.observe import levels
 from launch.run_dir.directory import RunDirectory
 from launch.tools.plan.calibrate import CPU_FIXED, Calibration, calibrate, predict
-from launch.tools.plan.cards import card_of
 from launch.tools.plan.split import fewer_needed
 from launch.tools.plan.trace import trace_of
 from launch.tools.report.advice import Advice, Rule, Situation
@@ -18,6 +17,7 @@ from launch.tools.report.facts import Stage, nodes_of
 from launch.tools.report.headline import last_step, planned_steps
 from launch.tools.report.words import mean, number, share, total
 from rlsys.errors import BadInput
+from rlsys.system.datasheets import card_of
 
 LIKELY = 3  # divisions that are simulated: those that would be the fastest without a tail
 

@@ -7,11 +7,11 @@ from dataclasses import replace
 import pytest
 
 from launch.config.compose import compose
-from launch.tools.plan.cards import CARDS, card_of, find_card
 from launch.tools.plan.memory import pack
 from launch.tools.plan.nodes import parse_nodes
 from launch.tools.plan.split import Split, fits_nodes, most_engines, other_splits, with_split
 from rlsys.errors import BadInput
+from rlsys.system.datasheets import CARDS, card_of, find_card
 
 
 def split(ranks: int, workers: int, ways: int = 1) -> Split:

@@ -7,7 +7,6 @@ from collections.abc import Mapping
 
 import pytest
 
-from launch.tools.plan.cards import find_card
 from launch.tools.plan.published import (
     ACCURACY,
     CLOSE,
@@ -20,6 +19,7 @@ from launch.tools.plan.published import (
     plan_published,
 )
 from launch.tools.plan.rates import RATES
+from rlsys.system.datasheets import find_card
 
 ALL = (*FIVE, *HELD_OUT)
 

@@ -8,7 +8,6 @@ import pytest
 
 from launch.checks.gpu_memory import ModelShape, shape_of
 from launch.checks.known_models import KNOWN
-from launch.tools.plan.cards import CARDS, Card, find_card
 from launch.tools.plan.rates import (
     MEASURED,
     RATES,
@@ -21,6 +20,7 @@ from launch.tools.plan.rates import (
 )
 from launch.tools.plan.speed import forward_token_flops
 from rlsys.errors import BadInput
+from rlsys.system.datasheets import CARDS, Card, find_card
 
 H100, RATE = find_card("H100"), RATES["H100"]
 EIGHT = shape_of(KNOWN["meta-llama/Llama-3.1-8B"])

@@ -9,13 +9,13 @@ import pytest
 from launch.checks.gpu_memory import shape_of
 from launch.checks.known_models import KNOWN
 from launch.config.compose import compose
-from launch.tools.plan.cards import Card
 from launch.tools.plan.nodes import Nodes, parse_nodes
 from launch.tools.plan.schedule import Source, Timed, best_splits, rl_recipe, same_kind, time_step
 from launch.tools.plan.speed import token_flops
 from launch.tools.plan.split import split_of, with_split
 from rlsys.config.recipe import RunConfig
 from rlsys.errors import BadInput
+from rlsys.system.datasheets import Card
 
 SEVEN, SHORT, TWO = "gpu/qwen2.5-7b-16xa100", "gpu/qwen2.5-7b-16xa100-short", parse_nodes("2x8xA100-80G")
 
