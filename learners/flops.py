@@ -10,6 +10,7 @@ import torch
 
 from learners.flop_count import forward_flops, training_flops
 from rlsys.batch import MicroBatch
+from rlsys.system.datasheets import card_of
 
 if TYPE_CHECKING:
     from learners.policy import PolicyModel
@@ -50,6 +51,15 @@ def row_flops(policy: PolicyModel, row: MicroBatch) -> float:
 def _numel(parameter: torch.nn.Parameter) -> int:
     """Elements of the whole parameter, also where ZeRO-3 keeps none of them on this rank."""
     return int(getattr(parameter, "ds_numel", parameter.numel()))
+
+
+def sheet_peak(device: torch.device) -> float | None:
+    """FLOP/s of a product of bfloat16 matrices by this card's data sheet; None on a CPU, and of a card that is not
+    known."""
+    if device.type != "cuda":
+        return None
+    properties = torch.cuda.get_device_properties(device)
+    return card_of(properties.name, properties.total_memory / 1e9).flops
 
 
 @functools.cache

@@ -18,7 +18,7 @@ import torch
 
 from learners.algorithms.base import PROXIMAL, moments
 from learners.attention import find_shared_starts
-from learners.flops import matmul_peak, row_flops
+from learners.flops import matmul_peak, row_flops, sheet_peak
 from learners.leaving import RowGate, UpdateLeft
 from learners.rows import pack_ids
 from learners.served_reference import ServedReference
@@ -365,8 +365,9 @@ def work_metrics(stage: Stage, rows: Sequence[MicroBatch], phases: Phases, secon
     if training_s > 0:
         flops = stage.algorithm.epochs * sum(row_flops(stage.models.policy, row) for row in rows)
         metrics["learner/flops_per_s"] = Sum(flops / training_s)
-        peak = matmul_peak(stage.torch_device, stage.dtype)
-        if peak is not None:
-            sharing = stage.group.size if stage.group is not None else 1
-            metrics["learner/mfu"] = Mean(flops / training_s / peak / sharing)
+        sharing = stage.group.size if stage.group is not None else 1
+        peaks = {"mfu": matmul_peak(stage.torch_device, stage.dtype), "mfu_datasheet": sheet_peak(stage.torch_device)}
+        for name, peak in peaks.items():
+            if peak is not None:
+                metrics[f"learner/{name}"] = Mean(flops / training_s / peak / sharing)
     return metrics

@@ -17,10 +17,10 @@ BUDGET = {
     "rlsys": 9_202,
     "envs": 27_452,
     "actors": 6_162,
-    "learners": 5_892,
-    "launch": 40_074,
+    "learners": 5_903,
+    "launch": 40_075,
     "benchmarks": 9_714,
-    "tests": 88_087,
+    "tests": 88_101,
 }
 
 

@@ -311,8 +311,9 @@ UPDATE: Sequence[Meaning] = (  # of an update of the learner
         "prefixes that were computed once",
     ),
     Meaning(
-        ("learner/tokens_per_s", "learner/flops_per_s", "learner/mfu"),
-        "speed of the update's own forward and backward passes; `mfu` is the share of the card's measured peak",
+        ("learner/tokens_per_s", "learner/flops_per_s", "learner/mfu", "learner/mfu_datasheet"),
+        "speed of the update's own forward and backward passes; `mfu` is the share of the card's measured peak in "
+        "products of matrices, `mfu_datasheet` that of the peak in bfloat16 that its data sheet names",
     ),
     Meaning(
         ("memory/learner_rss_peak_mb", "memory/learner_gpu_peak_mb"),

@@ -1,11 +1,13 @@
 """The arithmetic of a row, by hand."""
 
+from types import SimpleNamespace
+
 import pytest
 import torch
 from transformers import LlamaConfig, LlamaForCausalLM
 
 from learners import flops
-from learners.flops import matmul_peak, row_flops
+from learners.flops import matmul_peak, row_flops, sheet_peak
 from learners.policy import PolicyModel
 from rlsys.adapters import Adapter
 from rlsys.batch import make_row
@@ -56,3 +58,13 @@ def test_a_cards_peak_is_that_of_twenty_products_after_one_to_warm_up(monkeypatc
 
 def test_a_cpu_has_no_peak_to_be_measured_against() -> None:
     assert matmul_peak(torch.device("cpu"), "float32") is None
+    assert sheet_peak(torch.device("cpu")) is None
+
+
+@pytest.mark.parametrize(("name", "peak"), [("NVIDIA H100 80GB HBM3", 989e12), ("Some card", None)])
+def test_a_card_is_found_in_the_data_sheets_by_its_name(
+    name: str, peak: float | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    properties = SimpleNamespace(name=name, total_memory=85_000_000_000)
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: properties)
+    assert sheet_peak(torch.device("cuda")) == peak

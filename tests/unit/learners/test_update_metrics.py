@@ -253,9 +253,11 @@ def test_a_card_says_how_much_of_it_was_taken_and_used(monkeypatch: pytest.Monke
         update, "matmul_peak", lambda device, dtype: 100.0 if (device, dtype) == (cuda, "bfloat16") else 0
     )
     monkeypatch.setattr(update, "row_flops", lambda policy, row: 40.0)
+    monkeypatch.setattr(update, "sheet_peak", lambda device: 200.0)
     metrics = values(update.work_metrics(stage, shard.rows, phases, 4.0))
     assert (metrics["memory/learner_gpu_peak_mb"], metrics["learner/flops_per_s"]) == (3.0, 3 * 40 / 2)
     assert (metrics["learner/mfu"], metrics["learner/tokens_per_s"]) == (0.6, 9 / 4)
+    assert metrics["learner/mfu_datasheet"] == 0.3
     assert metrics["time/learner_credit"] == 9.0 and "learner/tokens_shared" not in metrics
     stage.group = SimpleNamespace(size=4)  # ranks that share the rows: each had a quarter of the work
     assert values(update.work_metrics(stage, shard.rows, phases, 4.0))["learner/mfu"] == 0.6 / 4
