@@ -7,8 +7,9 @@ from typing import Any
 from actors.engine_worker import ImportHere
 from actors.specs import EngineSpec
 from rlsys.config.model import ADAPTER_RANKS, LoraConfig
+from rlsys.probe import SAMPLES
 
-SPARE = 1  # sequences in addition to `max_num_seqs`: for a probe, when every seat is taken
+SPARE = SAMPLES  # sequences in addition to `max_num_seqs`: for a probe, when every seat is taken
 
 
 def engine_arguments(spec: EngineSpec) -> Any:

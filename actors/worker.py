@@ -302,7 +302,7 @@ class RolloutWorker:
             self.version = None  # half loaded or old: either way it may not serve
             raise
         loaded = time.monotonic()
-        logprobs = tuple([tuple(await engine.prompt_logprobs(ids)) for ids in probe])
+        logprobs = tuple(map(tuple, await asyncio.gather(*map(engine.prompt_logprobs, probe))))
         self.version = published.version
         seconds, probe_s = loaded - started, time.monotonic() - loaded
         return LoadResult(version=published.version, seconds=seconds, probe_s=probe_s, probe_logprobs=logprobs)

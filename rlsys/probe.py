@@ -7,6 +7,8 @@ from dataclasses import dataclass
 
 from rlsys.system.device import RoundingUnits
 
+SAMPLES = 4  # after every delivery; engines have so many seats for them, and answer them in one step
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Probe:

@@ -28,6 +28,7 @@ from actors.engine_arguments import SPARE
 from actors.scoring import ScoringSpec
 from actors.specs import IDLE, EngineFailed, EngineSpec, EngineStats, PromptTooLong, engine_environment
 from actors.worker import RolloutWorker, WorkerSpec
+from rlsys.probe import SAMPLES
 from rlsys.rollout import TurnRequest
 from rlsys.system.orphans import SHARED
 from rlsys.system.weight_folder import WeightManifest, WeightsRejected
@@ -272,11 +273,12 @@ def test_a_load_in_mid_generation_is_recorded_in_spans_and_every_token_is_of_the
 
 def test_a_probe_passes_the_queue_and_needs_no_seat(served: Served) -> None:
     """The engine takes 16 of 64 requests: others wait for a seat yet when a probe is answered that came after them."""
+    prompts = [PROMPT[start:] for start in range(SAMPLES)]
 
-    async def probed() -> tuple[list[float], int]:
+    async def probed() -> tuple[list[list[float]], int]:
         tasks = [asyncio.create_task(served.generate(seed=seed, max_tokens=400)) for seed in range(64)]
         await asyncio.sleep(0.1)
-        values = await served.engine.prompt_logprobs(PROMPT)
+        values = await asyncio.gather(*map(served.engine.prompt_logprobs, prompts))
         ended = sum(task.done() for task in tasks)
         for task in tasks:
             task.cancel()
@@ -284,7 +286,8 @@ def test_a_probe_passes_the_queue_and_needs_no_seat(served: Served) -> None:
         return values, ended
 
     scores, ended = served.run(probed())
-    assert ended < 64 - 16 and gap(scores, logprobs(served.model, PROMPT)) < close()
+    assert ended < 64 - 16
+    assert all(gap(ours, logprobs(served.model, ids)) < close() for ours, ids in zip(scores, prompts, strict=True))
 
 
 def test_256_episodes_on_two_seats_need_no_more_time_than_they_hold_one(

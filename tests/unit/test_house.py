@@ -14,13 +14,13 @@ FUNCTION_LINES, FILE_LINES = 60, 400
 # The most lines of Python in each folder. Growth is a decision: a change that needs more raises the number here, and
 # its commit says what the lines are worth; one that removes lines lowers it.
 BUDGET = {
-    "rlsys": 9_202,
+    "rlsys": 9_204,
     "envs": 27_452,
-    "actors": 6_162,
+    "actors": 6_163,
     "learners": 5_903,
-    "launch": 40_075,
+    "launch": 40_077,
     "benchmarks": 9_714,
-    "tests": 88_101,
+    "tests": 88_104,
 }
 
 

@@ -10,13 +10,15 @@ from typing import TYPE_CHECKING
 from envs.mixture import config_of
 from launch.driver.run.starting import watch_start
 from rlsys.errors import BadInput
+from rlsys.probe import SAMPLES
 from rlsys.rollout import args_of, offer_of
 
 if TYPE_CHECKING:  # Ray and torch behind it
     from launch.driver.run.run import Run
 
-PROBE_SAMPLES = 4  # 256 tokens with PROBE_TOKENS: their mean gap is known to a tenth, in one small row
-PROBE_TOKENS = 64  # a prompt's last ones, or those of as many short prompts as have them
+# A prompt's last ones, or those of as many short prompts as have them. With SAMPLES of them, which are 256 tokens, the
+# mean gap is known to a tenth, in one small row.
+PROBE_TOKENS = 64
 PROBE_PROMPTS = 32  # that are looked at, at most: eight tokens of each fill the samples
 LONG_TOKENS = 4096  # of one text, at the end of which engine and learner are compared once
 # Engines hold the logits of a prompt that is scored, with copies in 16 and 32 bits, beside all that they have planned.
@@ -55,7 +57,7 @@ def make_probe(run: Run) -> tuple[tuple[int, ...], ...]:
 
 
 def cut_probe(prompts: Iterable[Sequence[int]], length: int) -> tuple[tuple[int, ...], ...]:
-    """`PROBE_SAMPLES` of `length` tokens, each a prompt's last ones; shorter prompts stand one behind the other.
+    """`SAMPLES` of `length` tokens, each a prompt's last ones; shorter prompts stand one behind the other.
 
     Of forty tokens, or four times the same ones, the mean gap is not known well enough for a limit of twice it: where
     prompts are few, or end alike, all that they say is cut into pieces. () for prompts without any token.
@@ -69,12 +71,12 @@ def cut_probe(prompts: Iterable[Sequence[int]], length: int) -> tuple[tuple[int,
         if len(sample) == length:
             samples[sample] = None
             sample = ()
-        if len(samples) == PROBE_SAMPLES:
+        if len(samples) == SAMPLES:
             return tuple(samples)
     tokens = cycle(chain.from_iterable(texts))
     pieces = (tuple(islice(tokens, length)) for _ in range(PROBE_PROMPTS))
     samples |= dict.fromkeys(filter(None, pieces))
-    return tuple(islice(cycle(samples), PROBE_SAMPLES))
+    return tuple(islice(cycle(samples), SAMPLES))
 
 
 def make_long_probe(run: Run) -> tuple[int, ...]:

@@ -443,7 +443,7 @@ def test_what_vllm_is_told_is_what_the_engine_is_built_from() -> None:
     options = arguments(seed=3, max_num_seqs=4, fp32_head=True)
     assert options.pop("additional_config").compute_hash() == ""
     assert options == {
-        "model": "m", "dtype": "float32", "max_model_len": 8, "max_num_seqs": 5, "scheduling_policy": "priority",
+        "model": "m", "dtype": "float32", "max_model_len": 8, "max_num_seqs": 8, "scheduling_policy": "priority",
         "seed": 3, "enable_prefix_caching": False, "enforce_eager": True, "gpu_memory_utilization": 0.5,
         "logprobs_mode": "processed_logprobs", "tensor_parallel_size": 1, "disable_log_stats": True,
         "worker_extension_cls": "actors.engine_worker.ReloadExtension", "kv_cache_memory_bytes": 1 << 20,
