@@ -258,6 +258,8 @@ def tell_rates(report: Report, arms: Arms) -> None:
 def tell_losses(report: Report, arms: Arms) -> None:
     """Of the most faults, by role. A step would have ended half a step after the kill, on average."""
     arm, calm = arms[f"{max(rates_of(arms))} %"], arms["0 %"]
+    if arm["code"] or calm["code"]:
+        return
     half_s = calm["wall_s"] / max(1, calm["steps"]) / 2
     by_role: dict[str, list[float]] = {}
     for cost in arm["costs"]:
@@ -267,7 +269,9 @@ def tell_losses(report: Report, arms: Arms) -> None:
     for role, seconds in sorted(by_role.items(), key=lambda entry: -sum(entry[1])):
         report.row(role, len(seconds), sum(seconds), 100 * sum(seconds) / arm["wall_s"])
     lost_s, by_kills = arm["wall_s"] - calm["wall_s"], sum(map(sum, by_role.values()))
-    report.row("the rest", None, lost_s - by_kills, 100 * (lost_s - by_kills) / arm["wall_s"])
+    report.row(
+        "the rest: more than was lost, if negative", None, lost_s - by_kills, 100 * (lost_s - by_kills) / arm["wall_s"]
+    )
 
 
 def tell_driver(report: Report, arm: dict[str, Any]) -> None:

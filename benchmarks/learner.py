@@ -140,6 +140,7 @@ def main() -> None:
     cli.add_argument("--row", type=int, default=2048, help="tokens of a row")
     cli.add_argument("--steps", type=int, default=5)
     cli.add_argument("--compile", action="store_true", help="the learner's layers, by torch; on a GPU")
+    cli.add_argument("--recompute", action="store_true", help="activations of the learner, as on GPUs by default")
     cli.add_argument("--threads", type=int, default=os.cpu_count())
     options = cli.parse_args()
     if options.compile and options.device == "cpu":
@@ -156,7 +157,7 @@ def main() -> None:
         port = probe.getsockname()[1]
     spec = RankSpec(
         rank=0, world_size=1, master_addr="127.0.0.1", master_port=port, device=device, dtype=options.dtype,
-        gradient_checkpointing=False, seed=0,
+        gradient_checkpointing=options.recompute, seed=0,
     )  # fmt: skip
     with tempfile.TemporaryDirectory() as folder:
         save_model(folder, options)

@@ -22,6 +22,7 @@ import torch
 from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 from transformers import AttentionInterface
+from transformers.integrations.flash_attention import flash_attention_forward
 from transformers.masking_utils import AttentionMaskInterface
 from transformers.utils import is_flash_attn_2_available
 
@@ -320,8 +321,9 @@ def first_usable(keys: Sequence[str], dtype: torch.dtype) -> str:
 
 
 def register() -> None:
-    """Make "packed_sdpa" and "packed_varlen" known to transformers. Safe to call again. Never compiled: a row's layout
-    is another each time, and torch would compile again for it."""
+    """Make "packed_sdpa" and "packed_varlen" known to transformers. Safe to call again. None is ever compiled: a row's
+    layout is another each time, and torch would compile again for it."""
+    AttentionInterface.register(FLASH, torch.compiler.disable(flash_attention_forward))
     for name, function in ((PACKED_SDPA, packed_sdpa), (PACKED_VARLEN, packed_varlen)):
         AttentionInterface.register(name, torch.compiler.disable(partial(attend_in_group, function)))
         # The layout replaces the mask: without this transformers would build a [T, T] one.

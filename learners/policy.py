@@ -19,7 +19,7 @@ from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedConfig, Pre
 from transformers.utils.logging import disable_progress_bar
 
 from learners import attention, lora, partitioned
-from learners.compiled import compile_layers
+from learners.compiled import compile_layers, compiled
 from learners.kernels import Product, linear, product_of, use_fused_norms, use_onednn, widen
 from learners.own_head import own_product
 from learners.proofs import examine_head, require_packing, require_shared_rows
@@ -76,7 +76,7 @@ class PolicyModel(nn.Module):
     def compile_parts(self, backend: str = "inductor") -> None:
         """Layers and log-probabilities, from the next pass on."""
         compile_layers(self.model, backend)
-        self.compute_logprobs = torch.compile(chosen_logprobs, dynamic=True, backend=backend)
+        self.compute_logprobs = compiled(chosen_logprobs, backend)
 
     def own_config(self) -> PreTrainedConfig:
         """The configuration to save: the model's own, with the dropout that the learner turned off put back."""
@@ -161,7 +161,7 @@ def head_logprobs(
 def chosen_logprobs(
     logits_NV: torch.Tensor, targets_N: torch.Tensor, temperature: float, entropy_gradient: bool
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """(logp_N, entropy_N) float32, of the targets and of all tokens."""
+    """(logp_N, entropy_N) float32: log-probabilities of the targets, and the entropy at each position, in nats."""
     logits_NV = logits_NV.float()
     logp_NV = (logits_NV if temperature == 1.0 else logits_NV / temperature).log_softmax(-1)
     logp_N = logp_NV.gather(1, targets_N[:, None]).squeeze(1)  # first: a recomputation ends with what a gradient needs

@@ -223,9 +223,11 @@ class LearnerRank:
             return self._values(probe)
 
     def _values(self, probe: Probe) -> ProbeValues:
-        logprobs = self.logprobs(probe.samples)
-        with round_again(self.stage.models.policy.model, probe.units, probe.seed):
-            return ProbeValues(logprobs=logprobs, rounded=self.logprobs(probe.samples))
+        """Both of layers as they are written (`learner.compile`): rounding alone is to lie between them."""
+        with torch.compiler.set_stance("force_eager"):
+            logprobs = self.logprobs(probe.samples)
+            with round_again(self.stage.models.policy.model, probe.units, probe.seed):
+                return ProbeValues(logprobs=logprobs, rounded=self.logprobs(probe.samples))
 
     def _noise(self, probe: Probe | None) -> AbstractContextManager[None]:
         if probe is None or not probe.noise:

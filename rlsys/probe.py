@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from rlsys.system.device import RoundingUnits
 
-SAMPLES = 4  # after every delivery; engines have so many seats for them, and answer them in one step
+SAMPLES = 4  # after every delivery; engines have so many seats for them, and as a rule answer them in one step
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

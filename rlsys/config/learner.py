@@ -59,9 +59,9 @@ class LearnerConfig:
     """Number of tokens whose logits are in memory at once. Lower it for large vocabularies; the results stay the
     same."""
     compile: bool = False
-    """Whether torch compiles the policy's layers and log-probs (GPUs only): fewer and larger kernels, for one or two
-    minutes of compiling in a stage's first update, and numbers that are rounded elsewhere. Below ZeRO-3, which gathers
-    weights inside of a layer."""
+    """Whether torch compiles the layers of policy, reference and critic, and the log-probs (GPUs only): fewer and
+    larger kernels, for one or two minutes of compiling in a run's first update, and numbers that are rounded elsewhere.
+    Below ZeRO-3, which gathers weights inside of a layer."""
     behavior: Literal["engine", "learner"] = "engine"
     """Source of the behaviour policy's log-probs. engine: recorded while sampling. learner: recomputed before the
     update, for tokens sampled with the newest weights; older tokens keep the engine's."""

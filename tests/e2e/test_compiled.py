@@ -6,6 +6,7 @@ Backend `eager` finds the graphs and their guards, and computes them as written;
 
 from __future__ import annotations
 
+import threading
 from typing import Any
 
 import pytest
@@ -96,11 +97,12 @@ def test_rows_of_other_lengths_are_compiled_once(path: str) -> None:
 
 
 @pytest.mark.slow
-def test_an_adapter_is_trained_and_switched_off(path: str) -> None:
+def test_an_adapter_that_is_put_in_afterwards_is_trained_switched_off_and_swapped(path: str) -> None:
+    """In the order of a stage: `load_policy` compiles, then the adapter comes."""
     exact, policy = load(path, "float32"), load(path)
+    policy.compile_parts("eager")
     for model in (exact, policy):
         model.take_adapter(Adapter(rank=4, alpha=8.0, targets=("q_proj", "up_proj"), base=path), seed=3)
-    policy.compile_parts("eager")
     before = learn(policy)[0]
     with torch.no_grad():
         for parameter in (*lora.parameters(exact.model).values(), *lora.parameters(policy.model).values()):
@@ -111,6 +113,27 @@ def test_an_adapter_is_trained_and_switched_off(path: str) -> None:
     assert distance(logp, before) > 0.05
     with lora.switched_off(policy.model):
         assert distance(score(policy), before) < 1e-6
+    nothing = {name: torch.zeros_like(parameter) for name, parameter in lora.parameters(policy.model).items()}
+    with lora.swap_adapter(policy.model, nothing):
+        assert distance(score(policy), before) < 1e-6
+    assert distance(score(policy), logp) < 1e-6
+
+
+@pytest.mark.slow
+def test_layers_are_recomputed_in_another_thread_under_the_same_limit(path: str) -> None:
+    """As autograd does for GPUs. torch's own limit is of a thread alone."""
+    policy = load(path, gradient_checkpointing=True)
+    policy.compile_parts("eager")
+    with torch._dynamo.config.patch(recompile_limit=1):
+        plain = learn(policy)[1]
+        logprobs, entropies = zip(
+            *(policy(*row(number), 0.7, CHUNK, entropy_gradient=True) for number in range(len(ROWS))), strict=True
+        )
+    thread = threading.Thread(target=(torch.cat(logprobs).sum() + 0.1 * torch.cat(entropies).sum()).backward)
+    thread.start()
+    thread.join()
+    gradients = [parameter.grad for parameter in policy.parameters() if parameter.grad is not None]
+    assert distance(torch.cat([part.double().flatten().cpu() for part in gradients]), plain) < 0.01
 
 
 def test_a_model_without_known_layers_is_refused(path: str) -> None:

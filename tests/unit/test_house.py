@@ -17,10 +17,10 @@ BUDGET = {
     "rlsys": 9_204,
     "envs": 27_452,
     "actors": 6_163,
-    "learners": 5_903,
+    "learners": 5_921,
     "launch": 40_077,
-    "benchmarks": 9_714,
-    "tests": 88_104,
+    "benchmarks": 9_719,
+    "tests": 88_129,
 }
 
 
