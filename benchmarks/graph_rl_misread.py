@@ -95,13 +95,14 @@ def tell(report: Report, by_seed: ArmsBySeed) -> None:
 
 
 def draw(by_seed: ArmsBySeed, path: Path) -> None:
-    note = f"thin lines: {len(by_seed)} seeds; thick: their mean; sampled answers"
+    note = f"seeds: {', '.join(map(str, by_seed))}; thick: their mean; sampled answers"
     with study.picture(path, "Where a misread weight costs accuracy", note, columns=len(NUMBERS), sharey=True) as grid:
         steps = list(map(int, next(iter(by_seed.values()))[FIRST]["curve"]))
         for axis, number in zip(grid, NUMBERS, strict=True):
             for arm, colour in zip(ARMS, COLOURS, strict=False):
                 lines = [[at(arms, arm, number, step) for step in steps] for arms in by_seed.values()]
                 study.plot_seeds(axis, steps, lines, colour)
+                axis.plot([], [], color=colour, label=arm)
             axis.set(title=number.capitalize(), xlabel="step of GRPO", ylim=(0, 1))
 
 

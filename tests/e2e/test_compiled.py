@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 import torch
+from torch._dynamo import config
 from torch._dynamo.utils import counters
 from transformers import Qwen3Config, Qwen3ForCausalLM
 
@@ -33,12 +34,12 @@ CHUNK = 64  # the logits of a row are computed in parts
 def path(tmp_path_factory: pytest.TempPathFactory) -> str:
     folder = str(tmp_path_factory.mktemp("model"))
     torch.manual_seed(0)
-    config = Qwen3Config(
+    shape = Qwen3Config(
         vocab_size=VOCAB, hidden_size=128, intermediate_size=256, num_hidden_layers=3, num_attention_heads=4,
         num_key_value_heads=2, head_dim=32, sliding_window=32, use_sliding_window=True, max_window_layers=2,
         initializer_range=0.06, tie_word_embeddings=False,
     )  # fmt: skip
-    Qwen3ForCausalLM(config).to(torch.bfloat16).save_pretrained(folder)
+    Qwen3ForCausalLM(shape).to(torch.bfloat16).save_pretrained(folder)
     return folder
 
 
@@ -124,7 +125,7 @@ def test_layers_are_recomputed_in_another_thread_under_the_same_limit(path: str)
     """As autograd does for GPUs. torch's own limit is of a thread alone."""
     policy = load(path, gradient_checkpointing=True)
     policy.compile_parts("eager")
-    with torch._dynamo.config.patch(recompile_limit=1):
+    with config.patch(recompile_limit=1):
         plain = learn(policy)[1]
         logprobs, entropies = zip(
             *(policy(*row(number), 0.7, CHUNK, entropy_gradient=True) for number in range(len(ROWS))), strict=True
