@@ -76,10 +76,7 @@ def play_seed(seed: int, runs: Path) -> study.Arms:
                 stage: [round(row["reward/mean"], 4) for row in study.rows(folder, "metrics") if row["stage"] == stage]
                 for stage in STAGES
             },
-            "found": {
-                when: {str(count): likelihood(model, settings, count) for count in COUNTS}
-                for when, model in models(folder).items()
-            },
+            "found": {when: likelihoods(path, settings) for when, path in models(folder).items()},
         }
     return arms
 
@@ -97,13 +94,18 @@ def stage_ends() -> list[int]:
     return [sum(steps[: at + 1]) for at in range(len(steps))]
 
 
-def likelihood(model_path: Path, settings: list[str], count: int) -> float:
+def likelihoods(model_path: Path, settings: list[str]) -> dict[str, float]:
+    """By the number of examples."""
+    model = AutoModelForCausalLM.from_pretrained(model_path, dtype=torch.float32).eval()
+    return {str(count): likelihood(model, settings, count) for count in COUNTS}
+
+
+def likelihood(model: Any, settings: list[str], count: int) -> float:
     """The logarithm of the probability, at temperature 1, of all that the policy writes in the environment's own right
     solution of a held-out question after `count` examples: the mean over questions, in nats."""
     env = compose("icrl/smollm2", settings).stages[0].config.env
     world = SearchQAWorld(replace(env, demonstrations=replace(env.demonstrations, count=count)))
     renderer = ChatRenderer(str(fetch(MODEL)))
-    model = AutoModelForCausalLM.from_pretrained(model_path, dtype=torch.float32).eval()
     sums = []
     for task in world.tasks("held_out")[:QUESTIONS]:
         demonstration = world.demonstration(task, 0)
