@@ -128,6 +128,18 @@ class PolicyModel(nn.Module):
         return values if group is None else (group.add_up(values[0]), group.add_up(values[1]))
 
 
+def chosen_logprobs(
+    logits_NV: torch.Tensor, targets_N: torch.Tensor, temperature: float, entropy_gradient: bool
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """(logp_N, entropy_N) float32: log-probabilities of the targets, and the entropy at each position, in nats."""
+    logits_NV = logits_NV.float()
+    logp_NV = (logits_NV if temperature == 1.0 else logits_NV / temperature).log_softmax(-1)
+    logp_N = logp_NV.gather(1, targets_N[:, None]).squeeze(1)  # first: a recomputation ends with what a gradient needs
+    with torch.set_grad_enabled(entropy_gradient and torch.is_grad_enabled()):
+        entropy_N = -torch.linalg.vecdot(logp_NV.exp(), logp_NV)
+    return logp_N, entropy_N
+
+
 def head_logprobs(
     hidden_NH: torch.Tensor,
     weight_VH: torch.Tensor,
@@ -138,13 +150,12 @@ def head_logprobs(
     chunk: int,
     entropy_gradient: bool = False,
     product: Product = linear,
-    compute: LogProbs | None = None,
+    compute: LogProbs = chosen_logprobs,
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """(logp_N, entropy_N) float32; logits of at most `chunk` positions exist at once, in the backward pass as well.
 
     compute: `chosen_logprobs`, or what computes the same.
     """
-    compute = compute or chosen_logprobs
 
     def part(hidden: torch.Tensor, targets: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         return compute(product(hidden, weight_VH, bias_V), targets, temperature, entropy_gradient)
@@ -156,18 +167,6 @@ def head_logprobs(
         for hidden, targets in zip(hidden_NH.split(chunk), targets_N.split(chunk), strict=True)
     ]
     return torch.cat([logp for logp, _ in parts]), torch.cat([entropy for _, entropy in parts])
-
-
-def chosen_logprobs(
-    logits_NV: torch.Tensor, targets_N: torch.Tensor, temperature: float, entropy_gradient: bool
-) -> tuple[torch.Tensor, torch.Tensor]:
-    """(logp_N, entropy_N) float32: log-probabilities of the targets, and the entropy at each position, in nats."""
-    logits_NV = logits_NV.float()
-    logp_NV = (logits_NV if temperature == 1.0 else logits_NV / temperature).log_softmax(-1)
-    logp_N = logp_NV.gather(1, targets_N[:, None]).squeeze(1)  # first: a recomputation ends with what a gradient needs
-    with torch.set_grad_enabled(entropy_gradient and torch.is_grad_enabled()):
-        entropy_N = -torch.linalg.vecdot(logp_NV.exp(), logp_NV)
-    return logp_N, entropy_N
 
 
 class CriticModel(nn.Module):

@@ -17,10 +17,10 @@ BUDGET = {
     "rlsys": 9_204,
     "envs": 27_452,
     "actors": 6_163,
-    "learners": 5_921,
+    "learners": 5_920,
     "launch": 40_077,
     "benchmarks": 9_722,
-    "tests": 88_130,
+    "tests": 88_147,
 }
 
 

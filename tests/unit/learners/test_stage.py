@@ -131,6 +131,13 @@ def test_under_zero_3_the_parts_of_a_model_lie_where_its_own_key_says(
     assert loading(zero_stage=2).policy("p").options["zero_3"] is None  # type: ignore[attr-defined]
 
 
+@pytest.mark.parametrize("compile", [False, True])
+def test_policy_and_reference_are_compiled_where_the_key_says_so(compile: bool) -> None:
+    for frozen in (False, True):
+        model: Any = loading(compile=compile).policy("p", frozen=frozen)
+        assert model.options["compiled"] is compile
+
+
 @pytest.mark.parametrize(("away", "places"), [(True, [CARD, HOST, CARD, HOST]), (False, [CARD])])
 def test_an_offloaded_reference_is_on_the_device_while_it_is_asked(away: bool, places: list[torch.device]) -> None:
     reference = Reference("frozen", loading(offload_reference=away))

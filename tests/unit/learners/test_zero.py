@@ -34,6 +34,11 @@ def test_offloading_and_compiling_mean_something_on_gpus_only(learner, message) 
     require_device(learner, DEVICES["cuda"])
 
 
+def test_layers_are_compiled_below_zero_3_only() -> None:
+    with refused("learner.compile", found=True):
+        LearnerConfig(compile=True, zero_stage=3)
+
+
 def test_weights_are_offloaded_under_zero_3_only() -> None:
     with refused("learner.offload", found="all"):
         LearnerConfig(offload="all", zero_stage=2)
