@@ -20,6 +20,7 @@ from collections.abc import Sequence
 
 from envs.protocols.record import Asked, Call, Inline, Parsed, Protocol, last_between, parse_answer
 from envs.services.retriever.corpus import Document
+from envs.tasks.prompts import show_examples
 from rlsys.types import Message
 
 SEARCH_OPEN, SEARCH_CLOSE = "<search>", "</search>"
@@ -65,12 +66,14 @@ def _parse(text: str) -> Parsed:
 
 
 def _prompt(inputs: Asked) -> tuple[Message, ...]:
-    """One text for a base model, else the instruction as the system's message."""
+    """One text for a base model, else the instruction as the system's message. Solved problems have ICRL's form."""
+    if inputs.raw and (inputs.examples.examples or inputs.examples.layout == "text"):
+        return show_examples(inputs.instruction, inputs.examples, inputs.question, raw=True)
     if inputs.raw:
         text = f"{inputs.instruction} User: {inputs.question}. Assistant:".lstrip()
         return (Message(role="user", content=text, inline=True),)
     system = (Message(role="system", content=inputs.instruction),) if inputs.instruction else ()
-    return (*system, Message(role="user", content=inputs.question))
+    return (*system, *show_examples("", inputs.examples, inputs.question))
 
 
 RESEARCH = Protocol(
@@ -80,6 +83,7 @@ RESEARCH = Protocol(
     instruction=INSTRUCTION,
     base_instruction=BASE_INSTRUCTION,
     bare_instruction=BARE_INSTRUCTION,
+    shows_examples=True,
     prompt=_prompt,
     parse=_parse,
     write_call=lambda query: f"{SEARCH_OPEN} {query} {SEARCH_CLOSE}",

@@ -478,7 +478,29 @@ def test_examples_as_one_text_or_as_turns_of_a_chat(tmp_path: Path) -> None:
     with refused("env.demonstrations.layout", says="it is a chat"):
         prompt("icrl", demonstrations=ExamplesConfig(layout="text"))
     with refused("env.demonstrations.layout", says="shows no examples"):
-        prompt("research", demonstrations=ExamplesConfig(layout="turns"))
+        prompt("swirl", demonstrations=ExamplesConfig(layout="turns"))
+
+
+def test_research_shows_solved_problems_in_its_own_form() -> None:
+    """A search is answered in `<result>` and the answer stands in a box; without any the prompts are the paper's."""
+    turns = prompt("research", demonstrations=ExamplesConfig(count=1, layout="turns"))
+    assert [turn.role for turn in turns] == ["system", "user", "assistant", "user"]
+    assert "</search> <result>\n" in turns[2].content and "\\boxed{" in turns[2].content
+    assert turns[3].content == prompt("research")[-1].content == "Who built it?"
+    shown = ExamplesConfig(count=1, layout="text")
+    (text,) = prompt("research", template="base", demonstrations=shown)
+    assert text.content.endswith("Example Problem: Who built it?\n\nExample Solution:")
+    assert prompt("research", template="base")[0].content.endswith("User: Who built it?. Assistant:")
+
+
+def test_a_tokenizer_has_tokens_for_examples_only_where_some_are_shown() -> None:
+    counts = [(name, count) for name in ("research", "icrl") for count in (0, 1)]
+    with_tokens = [
+        (name, count)
+        for name, count in counts
+        if "Example Solution:" in world(name, demonstrations=ExamplesConfig(count=count)).tags
+    ]
+    assert with_tokens == [("research", 1), ("icrl", 0), ("icrl", 1)]
 
 
 def test_examples_may_be_a_cue_that_shows_no_tool() -> None:
