@@ -123,13 +123,22 @@ def frame(config: ExamplesConfig) -> tuple[str, ...]:
 def examples_of(config: ExamplesConfig, solved: Iterable[tuple[str, Iterable[Message]]]) -> ExampleLayout:
     """The examples for every prompt: of the config's file, or the questions `solved` here. Raises BadInput."""
     if config.count == 0 or config.file is None:
-        pairs = [(text, "".join(message.content for message in turns)) for text, turns in islice(solved, config.count)]
+        pairs = [(text, _join(message.content for message in turns)) for text, turns in islice(solved, config.count)]
         texts = tuple(f"{PROBLEM} {problem}\n\n{SOLUTION} {solution}" for problem, solution in pairs)
         return ExampleLayout(texts, config.before, config.after, config.layout)
     examples = read_examples(config.file)
     enough = f"at most {len(examples)}, the examples of {config.file}"
     require(config.count <= len(examples), "env.demonstrations.count", config.count, enough)
     return ExampleLayout(examples[: config.count], config.before, config.after, config.layout)
+
+
+def _join(texts: Iterable[str]) -> str:
+    """Turns of an episode as one text. A space where two tags would meet (`</result><think>`): a tokenizer merges `><`,
+    and a policy that reads such examples expects nothing after the `>` of a result that is tokenized by itself."""
+    joined = ""
+    for text in texts:
+        joined += " " + text if joined.endswith(">") and text.startswith("<") else text
+    return joined
 
 
 def read_examples(path: str) -> tuple[str, ...]:

@@ -486,6 +486,7 @@ def test_research_shows_solved_problems_in_its_own_form() -> None:
     turns = prompt("research", demonstrations=ExamplesConfig(count=1, layout="turns"))
     assert [turn.role for turn in turns] == ["system", "user", "assistant", "user"]
     assert "</search> <result>\n" in turns[2].content and "\\boxed{" in turns[2].content
+    assert "</result> <think>" in turns[2].content, "a tokenizer would merge `><`, which no rollout has"
     assert turns[3].content == prompt("research")[-1].content == "Who built it?"
     shown = ExamplesConfig(count=1, layout="text")
     (text,) = prompt("research", template="base", demonstrations=shown)
