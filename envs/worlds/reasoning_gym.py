@@ -13,8 +13,8 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
-from functools import cache
+from dataclasses import dataclass, field, replace
+from functools import cache, cached_property
 from random import Random
 from typing import Any, Literal, Optional
 
@@ -24,12 +24,14 @@ from envs.problems.procedural.tasks import DEFAULT, FamilyConfig, level_of, make
 from envs.protocols.record import answer
 from envs.protocols.styles import STYLES
 from envs.tasks.config import TaskConfig
+from envs.tasks.prompts import ExampleLayout, ExamplesConfig, examples_of, frame, show_examples
 from envs.tasks.splits import split_tasks
 from envs.text.words import last_boxed, without_thought
 from envs.tools.gym_scorer import GymScorer, How, Scored
 from envs.tools.sandbox import SandboxConfig
 from envs.tools.sandbox.config import PRELOAD
-from rlsys.errors import BadInput
+from rlsys.errors import BadInput, require
+from rlsys.seeds import derive
 from rlsys.types import EpisodeEnd, Message, Step, Task
 
 READ: Mapping[str, Callable[[str], str | None]] = {
@@ -50,10 +52,17 @@ class ReasoningGymConfig(TaskConfig):
     """Place of the answer in the message: `<answer>` tags or `\\boxed{}`."""
     instruction: Optional[str] = None
     """Line after every question. null: the style's own. "": none."""
+    demonstrations: ExamplesConfig = field(default_factory=ExamplesConfig)
+    """Few-shot examples in the prompt (ICRL). Without a file they are problems of `families` with their answers."""
     sandbox: SandboxConfig = field(default_factory=lambda: SandboxConfig(timeout_s=10.0, preload=list(PRELOAD)))
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        demos = self.demonstrations
+        chat = "message or turns: this environment is a chat"
+        require(demos.layout != "text", "env.demonstrations.layout", demos.layout, chat)
+        written = self.data is None or demos.count == 0 or demos.file is not None
+        require(written, "env.demonstrations.file", demos.file, "a file: examples are written for made-up problems")
         for name in self.families:
             check_family(name)
         if self.families and not any(family.weight for family in self.families.values()):
@@ -64,7 +73,7 @@ class ReasoningGymWorld(World):
     def __init__(self, config: ReasoningGymConfig) -> None:
         self._config = config
         self._style = STYLES[config.style]
-        self.tags = self._style.tags
+        self.tags = (*self._style.tags, *(frame(config.demonstrations) if config.demonstrations.count else ()))
         self.write_answer = self._style.write
         held_out = config.held_out_count if config.eval_data is None else 0
         generate = cache(lambda: make_tasks(config.families, config.train_tasks, held_out, config.seed))
@@ -72,6 +81,7 @@ class ReasoningGymWorld(World):
         families = [name for name, family in config.families.items() if family.weight] or [DEFAULT]
         needs_scorer = config.data is not None or not all(FAMILIES[name].compares for name in families)
         self._answers: dict[str, list[str]] = {}
+        self._examples = examples_of(config.demonstrations, ()) if config.demonstrations.file else None
         self._scorer = GymScorer(config.sandbox, needed=needs_scorer)
         self.tool = self._scorer
 
@@ -88,13 +98,11 @@ class ReasoningGymWorld(World):
 
         Raises BadInput for a task without an answer: some families have only a scorer.
         """
-        if not task.answers:
-            raise BadInput("the family has a scorer and no answers", where=task.task_id)
+        message = self._solve(task)
         rng = self._config.drawn_for(task, seed)
-        answer = task.answers[0]
         if rng.random() < self._config.demo_error_rate:
-            answer = _draw_other(self._in_order(level_of(task)), answer, rng)
-        message = Message(role="assistant", content=self._style.write(answer))
+            other = _draw_other(self._in_order(level_of(task)), task.answers[0], rng)
+            message = replace(message, content=self._style.write(other))
         return Demonstration(task=task, messages=(*self._prompt(task), message))
 
     def _in_order(self, level: str) -> list[str]:
@@ -103,10 +111,30 @@ class ReasoningGymWorld(World):
         return self._answers.get(level, [])
 
     def _prompt(self, task: Task) -> tuple[Message, ...]:
+        return show_examples("", self._examples or self._made_examples(task), self._ask(task))
+
+    def _ask(self, task: Task) -> str:
         custom = self._config.instruction
         instruction = self._style.instruction if custom is None else custom
-        lines = [task.question, instruction] if instruction else [task.question]
-        return (Message(role="user", content="\n".join(lines)),)
+        return "\n".join([task.question, instruction] if instruction else [task.question])
+
+    def _made_examples(self, task: Task) -> ExampleLayout:
+        """The first problems of another seed that are not the task. Raises BadInput for a family without answers."""
+        others = (other for other in self._others if other.question != task.question)
+        return examples_of(self._config.demonstrations, ((self._ask(other), [self._solve(other)]) for other in others))
+
+    @cached_property
+    def _others(self) -> Sequence[Task]:
+        """One more than is shown, of the training side: a held-out problem is never among them."""
+        config = self._config
+        if not (count := config.demonstrations.count):
+            return ()
+        return make_tasks(config.families, count + 1, 0, derive("examples", config.seed))[0]
+
+    def _solve(self, task: Task) -> Message:
+        if not task.answers:
+            raise BadInput("the family has a scorer and no answers", where=task.task_id)
+        return Message(role="assistant", content=self._style.write(task.answers[0]))
 
 
 def group_answers(tasks: Iterable[Task]) -> dict[str, list[str]]:

@@ -12,6 +12,7 @@ from envs.problems.procedural import entries
 from envs.problems.procedural.families import BALANCED, COMPARED, FAMILIES, GRAMMARS, LEFT_OUT, check_family, compare
 from envs.problems.procedural.tasks import FamilyConfig, plan_parts, scorer_request, share_out, take_turns
 from envs.rewards.reasoning_gym import ReasoningGymReward, ReasoningGymRewardConfig
+from envs.tasks.prompts import ExamplesConfig
 from envs.tools.gym_scorer import GymScorer, How, Scored
 from envs.tools.sandbox import Execution, Outcome, SandboxConfig
 from envs.worlds.reasoning_gym import ReasoningGymConfig, ReasoningGymWorld
@@ -220,6 +221,26 @@ def test_demonstrations_are_answers_and_the_wrong_ones_of_the_same_family(tmp_pa
         world.demonstration(tasks["graph_color"], 0)
     texts = {world.demonstration(tasks["lcm"], seed).messages[-1].content for seed in range(30)}
     assert len(texts) > 3 and all(text.startswith("<answer>l") for text in texts)
+
+
+def test_examples_are_other_problems_of_the_family(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Before every problem the same ones, but for itself; without any the prompt is the problem alone."""
+    made = [Task(task_id=letter, question=f"{letter}?", answers=(letter,), record={}) for letter in "abc"]
+    monkeypatch.setattr("envs.worlds.reasoning_gym.make_tasks", lambda *_: (made, made[:1]))
+    shown = ExamplesConfig(count=2, layout="turns")
+    world = ReasoningGymWorld(ReasoningGymConfig(instruction="Say.", demonstrations=shown))
+    prompts = [[turn.content for turn in world.env(task).first_messages()] for task in (made[0], made[2])]
+    a, b, c = ([f"{letter}?\nSay.", f"<answer>{letter}</answer>"] for letter in "abc")
+    assert prompts == [[*b, *c, a[0]], [*a, *b, c[0]]]
+    alone = ReasoningGymWorld(ReasoningGymConfig(instruction="Say."))
+    assert [turn.content for turn in alone.env(made[0]).first_messages()] == ["a?\nSay."]
+
+
+def test_examples_for_problems_of_a_file_are_from_a_file_too() -> None:
+    with refused("env.demonstrations.file", says="made-up problems"):
+        ReasoningGymConfig(data="entries.jsonl", demonstrations=ExamplesConfig(count=1))
+    with refused("env.demonstrations.layout", says="is a chat"):
+        ReasoningGymConfig(demonstrations=ExamplesConfig(layout="text"))
 
 
 def test_a_wrong_demonstration_is_never_right_by_chance(tmp_path: Path) -> None:
