@@ -15,12 +15,12 @@ FUNCTION_LINES, FILE_LINES = 60, 400
 # its commit says what the lines are worth; one that removes lines lowers it.
 BUDGET = {
     "rlsys": 9_204,
-    "envs": 27_452,
+    "envs": 27_495,
     "actors": 6_163,
     "learners": 5_920,
     "launch": 40_077,
     "benchmarks": 9_722,
-    "tests": 88_147,
+    "tests": 88_191,
 }
 
 
