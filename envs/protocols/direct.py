@@ -14,8 +14,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from envs.protocols.record import ANSWER_CLOSE, ANSWER_OPEN, Asked, Protocol, parse_answer
-from envs.protocols.research import write_boxed
+from envs.protocols.record import ANSWER_CLOSE, ANSWER_OPEN, Asked, Protocol, parse_answer, write_boxed
 from rlsys.types import Message
 
 BOXED_ANSWER = (

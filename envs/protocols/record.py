@@ -65,6 +65,16 @@ def write_answer(text: str) -> str:
     return f"<answer>{text}</answer>"
 
 
+def write_boxed(text: str) -> str:
+    """The answer in ReSearch's form, which its baselines have too."""
+    return f"<answer> The final answer is \\[ \\boxed{{{text}}} \\] </answer>"
+
+
+def show_contents(documents: Sequence[Document]) -> str:
+    """Titles and texts, a blank line between passages."""
+    return "\n\n".join(document.contents for document in documents)
+
+
 def _user_turn(_: str, result: str) -> Message:
     return Message(role="user", content=result)
 

@@ -16,10 +16,17 @@ Generation stops only after `</search>` or at the end of the model's turn. The r
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
-from envs.protocols.record import Asked, Call, Inline, Parsed, Protocol, last_between, parse_answer
-from envs.services.retriever.corpus import Document
+from envs.protocols.record import (
+    Asked,
+    Call,
+    Inline,
+    Parsed,
+    Protocol,
+    last_between,
+    parse_answer,
+    show_contents,
+    write_boxed,
+)
 from envs.tasks.prompts import show_examples
 from rlsys.types import Message
 
@@ -47,16 +54,6 @@ BARE_INSTRUCTION = (
     "\\[ \\boxed{answer here} \\] </answer>. In the last part of the answer, the final exact answer is enclosed within "
     "\\boxed{} with latex format."
 )
-
-
-def write_boxed(text: str) -> str:
-    """The answer in its form."""
-    return f"<answer> The final answer is \\[ \\boxed{{{text}}} \\] </answer>"
-
-
-def show_contents(documents: Sequence[Document]) -> str:
-    """Titles and texts, a blank line between passages."""
-    return "\n\n".join(document.contents for document in documents)
 
 
 def _parse(text: str) -> Parsed:

@@ -40,8 +40,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from envs.protocols.direct import BOXED_ANSWER, COT, DIRECT, ask_with
-from envs.protocols.record import ANSWER_CLOSE, ANSWER_OPEN, Protocol, parse_tags
-from envs.protocols.research import show_contents, write_boxed
+from envs.protocols.record import ANSWER_CLOSE, ANSWER_OPEN, Protocol, parse_tags, show_contents, write_boxed
 from envs.text.words import THOUGHT_CLOSE, THOUGHT_OPEN
 from rlsys.types import Message
 
