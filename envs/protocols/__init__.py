@@ -1,32 +1,42 @@
-"""The protocols that policies are taught: one file for each paper, with tables of the endings in the docstring."""
+"""The protocols that policies are taught: one file for each, with tables of the endings in the docstring."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
-from envs.protocols.direct import COT, DIRECT
-from envs.protocols.graph_rl import GRAPH_RL
-from envs.protocols.icrl import ICRL
-from envs.protocols.o2_searcher import O2_SEARCHER
 from envs.protocols.record import Answer, Asked, Call, Inline, Malformed, Parsed, Protocol, parse_tags
-from envs.protocols.research import RESEARCH
-from envs.protocols.retool import RETOOL
-from envs.protocols.retrieval import IRCOT, ITER_RETGEN, RAG
-from envs.protocols.swirl import SWIRL, SWIRL_MATH
+from rlsys.choices import Table, load
 
-__all__ = ["PROTOCOLS", "Answer", "Asked", "Call", "Inline", "Malformed", "Parsed", "Protocol", "parse_tags"]
+__all__ = ["PLACES", "PROTOCOLS", "Answer", "Asked", "Call", "Inline", "Malformed", "Parsed", "Protocol", "parse_tags"]
 
-PROTOCOLS: Mapping[str, Protocol] = {
-    "swirl": SWIRL,
-    "swirl_math": SWIRL_MATH,
-    "research": RESEARCH,
-    "icrl": ICRL,
-    "retool": RETOOL,
-    "graph_rl": GRAPH_RL,
-    "direct": DIRECT,
-    "cot": COT,
-    "rag": RAG,
-    "iter_retgen": ITER_RETGEN,
-    "ircot": IRCOT,
-    "o2_searcher": O2_SEARCHER,
+PLACES: Table = {
+    "swirl": "envs.protocols.swirl.SWIRL",
+    "swirl_math": "envs.protocols.swirl.SWIRL_MATH",
+    "research": "envs.protocols.research.RESEARCH",
+    "icrl": "envs.protocols.icrl.ICRL",
+    "retool": "envs.protocols.retool.RETOOL",
+    "graph_rl": "envs.protocols.graph_rl.GRAPH_RL",
+    "direct": "envs.protocols.direct.DIRECT",
+    "cot": "envs.protocols.direct.COT",
+    "rag": "envs.protocols.retrieval.RAG",
+    "iter_retgen": "envs.protocols.retrieval.ITER_RETGEN",
+    "ircot": "envs.protocols.retrieval.IRCOT",
+    "o2_searcher": "envs.protocols.o2_searcher.O2_SEARCHER",
 }
+
+
+class Protocols(Mapping[str, Protocol]):
+    """Those of PLACES, imported when they are looked at: a paper's protocol imports what is shared in this folder."""
+
+    def __getitem__(self, name: str) -> Protocol:
+        protocol: Protocol = load(PLACES[name])
+        return protocol
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(PLACES)
+
+    def __len__(self) -> int:
+        return len(PLACES)
+
+
+PROTOCOLS = Protocols()

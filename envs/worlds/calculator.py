@@ -12,15 +12,16 @@ from typing import ClassVar, Literal, Optional
 from envs.base import Demonstration, World
 from envs.episode import ToolEpisode, ToolError, max_turns, write_demonstration
 from envs.problems.word_problems import generate, solution_steps, to_task
-from envs.protocols import Asked
+from envs.protocols import PROTOCOLS, Asked
 from envs.protocols.record import check_bare, without_tool
-from envs.protocols.swirl import SWIRL_MATH
 from envs.tasks.config import TaskConfig
 from envs.tasks.conversation import turns_before
 from envs.tasks.splits import split_tasks
 from envs.tools.calculator import calculate
 from rlsys.errors import BadInput, require, require_bounds
 from rlsys.types import Task
+
+SWIRL_MATH = PROTOCOLS["swirl_math"]
 
 
 @dataclass(frozen=True, kw_only=True)

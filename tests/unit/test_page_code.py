@@ -10,6 +10,7 @@ import sys
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -149,7 +150,8 @@ def ask(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> table.Protocol:
     (block,) = blocks(ENVIRONMENTS / "protocols.md", "python")
     (tmp_path / "ask.py").write_text(block)
     protocol: table.Protocol = runpy.run_path(str(tmp_path / "ask.py"), {**vars(table), "Message": Message})["PROTOCOL"]
-    monkeypatch.setitem(table.PROTOCOLS, "ask", protocol)  # type: ignore[arg-type]
+    monkeypatch.setitem(sys.modules, "ask", SimpleNamespace(PROTOCOL=protocol))  # type: ignore[arg-type]
+    monkeypatch.setitem(table.PLACES, "ask", "ask.PROTOCOL")  # type: ignore[arg-type]
     return protocol
 
 
