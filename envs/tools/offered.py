@@ -13,8 +13,6 @@ from dataclasses import dataclass, field, fields
 from functools import partial
 from typing import Any, Optional, Protocol
 
-from envs.problems.graphs.problem import Kind, make_problem
-from envs.problems.graphs.verify import check
 from envs.services.guard import ToolBusy
 from envs.services.retriever.corpus import Document
 from envs.services.secrets import check_address, read_secret
@@ -30,12 +28,13 @@ from envs.tools.result import Result, ToolError
 from envs.tools.sandbox import Outcome
 from envs.tools.schema import Schema, find_problem, make_schema, schema_of
 from envs.tools.search import SearchTool
+from rlsys.choices import load
 from rlsys.errors import BadInput, nearest, refuse_unread, require, require_bounds
 from rlsys.types import ToolCall
 
 Run = Callable[[str, Mapping[str, Any]], Awaitable[Result]]  # (name, arguments), of one episode
 MAX_ERROR = 200  # characters
-MOST_NODES = 100  # of a graph that a model writes
+GRAPH_VERIFIER = "envs.tools.graph_verifier.verify_graph_answer"  # imported where it is offered
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -159,28 +158,6 @@ def compute(expression: str) -> Result:
     return ToolError(result) if result.startswith("error") else result
 
 
-def verify_graph_answer(num_nodes: int, edges: list[list[float]], source: int, target: int, answer: str) -> Result:
-    """Check an answer about an undirected graph: whether two nodes are connected, or their shortest path.
-
-    Args:
-        num_nodes: Number of nodes; they are called 0, 1, 2 and so on.
-        edges: [a, b] for each edge, or [a, b, weight] for a shortest path.
-        source: The first node.
-        target: The second node.
-        answer: yes or no; or a path with its length, such as 5->1->6. The length is 5.
-    """
-    if num_nodes > MOST_NODES or len(edges) > MOST_NODES**2:
-        return ToolError(f"error: more than {MOST_NODES} nodes")
-    kind = Kind.SHORTEST_PATH if edges and len(edges[0]) == 3 else Kind.CONNECTIVITY
-    rows = [[int(node) for node in row[:2]] + row[2:] for row in edges]
-    try:
-        problem = make_problem(kind, num_nodes, rows, source, target, "graph")
-        checked = check(problem, f"<answer>{answer}</answer>").answer
-    except BadInput as error:
-        return ToolError(f"error: {error}")
-    return f"{checked.verdict.value}: {checked.detail}" if checked.detail else checked.verdict.value
-
-
 class ServedTool:
     """A tool of ours that other environments offer too, by its own protocol."""
 
@@ -200,6 +177,10 @@ class ServedTool:
             return ToolError(f"error: {problem}") if problem else await run(name, arguments)
 
         return checked
+
+
+def offer_function(name: str, function: Callable[..., Result]) -> PlainTool:
+    return PlainTool(schema_of(function, name), function)
 
 
 def offer_python(tool: PythonTool) -> ServedTool:
@@ -269,8 +250,8 @@ class Parts:
 TOOLS: Mapping[str, Callable[[Parts], Offered]] = {
     "search": lambda parts: offer_search(parts.search),
     "python": lambda parts: offer_python(parts.python),
-    "calculator": lambda _: PlainTool(schema_of(compute, "calculator"), compute),
-    "graph_verifier": lambda _: PlainTool(schema_of(verify_graph_answer, "graph_verifier"), verify_graph_answer),
+    "calculator": lambda _: offer_function("calculator", compute),
+    "graph_verifier": lambda _: offer_function("graph_verifier", load(GRAPH_VERIFIER)),
 }
 
 
