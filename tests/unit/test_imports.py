@@ -89,6 +89,7 @@ ENV_ROOMS = (
     "rewards",
     "episode",
     "worlds",
+    "papers",
 )
 
 
@@ -254,6 +255,15 @@ def test_rooms_of_envs_import_only_what_is_below_them() -> None:
         above = [(line, dep) for line, dep in rooms_imported(path) if ENV_ROOMS.index(dep) > ENV_ROOMS.index(room)]
         upwards += [f"{path.relative_to(ROOT)}:{line} imports envs.{dep}" for line, dep in above]
     assert upwards == []
+
+
+def test_no_paper_imports_another() -> None:
+    papers = {
+        name: {dep.split(".")[2] for dep in deps if dep.startswith("envs.papers.")} - {name.split(".")[2], "__init__"}
+        for name, deps in modules_imported("envs").items()
+        if name.startswith("envs.papers.")
+    }
+    assert {name: others for name, others in papers.items() if others} == {}
 
 
 def test_no_two_folders_of_envs_import_each_other() -> None:
