@@ -18,7 +18,7 @@ from report import Report
 from study import ROOT, Arms, ArmsBySeed, Prediction
 from swirl import FIRST, IMITATION, NONE, TAUGHT, after, before, less
 
-from envs.problems.sub_trajectories import decompose
+from envs.papers.swirl.sub_trajectories import decompose
 from envs.text.words import step_verdict
 from rlsys.jsonl import json_object
 from rlsys.records import read_trajectory

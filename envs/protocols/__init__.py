@@ -10,8 +10,8 @@ from rlsys.choices import Table, load
 __all__ = ["PLACES", "PROTOCOLS", "Answer", "Asked", "Call", "Inline", "Malformed", "Parsed", "Protocol", "parse_tags"]
 
 PLACES: Table = {
-    "swirl": "envs.protocols.swirl.SWIRL",
-    "swirl_math": "envs.protocols.swirl.SWIRL_MATH",
+    "swirl": "envs.papers.swirl.protocol.SWIRL",
+    "swirl_math": "envs.papers.swirl.protocol.SWIRL_MATH",
     "research": "envs.protocols.research.RESEARCH",
     "icrl": "envs.protocols.icrl.ICRL",
     "retool": "envs.protocols.retool.RETOOL",

@@ -48,7 +48,7 @@ REWARDS: Table = {
     "reasoning_gym": "envs.rewards.reasoning_gym.ReasoningGymReward",
     "research": "envs.rewards.research.ResearchReward",
     "summary": "envs.rewards.summary.SummaryReward",
-    "swirl": "envs.rewards.swirl.SwirlReward",
+    "swirl": "envs.papers.swirl.reward.SwirlReward",
     "agent": "envs.rewards.agent.AgentReward",
 }
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, overload
 
-from envs.rewards.swirl import Verdicts, select_trajectories, verdicts_in
+from envs.papers.swirl.reward import Verdicts, select_trajectories, verdicts_in
 from launch.driver.run.run import Run
 from launch.driver.stages.base import Stage, StageKeys, describe_steps, maker_of, steps_for
 from rlsys.config.evaluation import EvalConfig

@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import Any
 
 from actors.scoring import RewardService, ScoringSpec
+from envs.papers.swirl.reward import FILTERS, SwirlRewardConfig, passes_filter, step_rewards
 from envs.rewards import make_reward
-from envs.rewards.swirl import FILTERS, SwirlRewardConfig, passes_filter, step_rewards
 from envs.services.guard import GuardConfig
 from envs.tasks.files import read_jsonl
 from launch.driver.observe.progress import Progress

@@ -11,8 +11,8 @@ from dataclasses import replace
 from typing import Any
 
 from envs import make_world
+from envs.papers.swirl.world import StatesConfig
 from envs.protocols import PROTOCOLS
-from envs.worlds.states import StatesConfig
 from launch.driver.run.run import Run
 from launch.driver.stages.base import StageKeys, maker_of, steps_for
 from launch.driver.stages.datasets import verdicts_identity

@@ -15,8 +15,8 @@ from actors.judge import JudgeServiceConfig, engine_spec, start_judge
 from actors.scoring import RewardService, ScoringSpec
 from actors.worker import RolloutWorker, WorkerSpec
 from envs.base import World
+from envs.papers.swirl.reward import SwirlRewardConfig
 from envs.rewards import make_reward
-from envs.rewards.swirl import SwirlRewardConfig
 from envs.services.http import HttpService
 from envs.services.judge.config import JudgeConfig
 from envs.services.judge.judge import open_judge

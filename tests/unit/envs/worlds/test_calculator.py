@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 import envs
 from envs.base import Step, find_demonstrable
+from envs.papers.swirl.protocol import OVER_LIMIT, SWIRL_MATH
 from envs.protocols.record import answer
-from envs.protocols.swirl import OVER_LIMIT, SWIRL_MATH
 from envs.worlds.calculator import CalculatorConfig, CalculatorWorld, annotated_calls
 from launch.config.compose import compose
 from rlsys.errors import BadInput

@@ -10,8 +10,8 @@ import pytest
 import envs
 from envs import WORLDS
 from envs.base import Step, World
+from envs.papers.swirl.protocol import OVER_LIMIT
 from envs.protocols import PROTOCOLS
-from envs.protocols.swirl import OVER_LIMIT
 from envs.tasks.prompts import ExamplesConfig
 from launch.cli import run
 from launch.config.compose import compose

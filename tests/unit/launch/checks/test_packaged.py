@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from envs import make_world
-from envs.rewards.swirl import SwirlRewardConfig
+from envs.papers.swirl.reward import SwirlRewardConfig
 from envs.services.judge.config import JudgeConfig
 from envs.worlds.calculator import CalculatorConfig
 from launch.checks import hub, model_size, packaged

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from envs.rewards.swirl import SwirlRewardConfig
+from envs.papers.swirl.reward import SwirlRewardConfig
 from envs.services.guard import GuardConfig
 from envs.services.judge.config import JudgeConfig
 from envs.tools.search import SearchConfig

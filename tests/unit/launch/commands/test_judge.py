@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from envs.rewards.swirl import FILTERS, passes_filter
+from envs.papers.swirl.reward import FILTERS, passes_filter
 from launch.cli import run
 from rlsys.records import read_trajectory
 from tests.fakes.judge_endpoint import scripted

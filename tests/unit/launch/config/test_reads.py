@@ -38,7 +38,7 @@ PLAYED = (
 GIVEN = (
     "launch/driver/stages/supervised.py",
     "launch/driver/stages/datasets.py",
-    "envs/rewards/swirl.py",
+    "envs/papers/swirl/reward.py",
     "rlsys/seeds.py",
 )
 LOOP = ("launch/driver/stages/rl*.py", "launch/driver/evaluation/background.py", "rlsys/config/*.py")

@@ -18,9 +18,9 @@ import pytest
 
 from actors.judge import EngineChat
 from actors.scoring import RewardService, ScoringSpec
+from envs.papers.swirl.reward import SwirlReward, SwirlRewardConfig
 from envs.rewards import make_reward
 from envs.rewards.asks import ask_for_verdict, resolve_requests
-from envs.rewards.swirl import SwirlReward, SwirlRewardConfig
 from envs.services.guard import ToolFailed
 from envs.services.judge.config import JudgeConfig
 from envs.services.judge.judge import Judge, open_judge, read_answer

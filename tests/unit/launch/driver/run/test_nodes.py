@@ -13,7 +13,7 @@ import pytest
 import launch.driver.run.nodes
 from actors.services import ServiceSpec, check_world, start_world
 from envs import make_world, new_player
-from envs.rewards.swirl import SwirlRewardConfig
+from envs.papers.swirl.reward import SwirlRewardConfig
 from envs.services.judge.config import JudgeConfig
 from envs.tools.search import SearchConfig
 from envs.worlds.calculator import CalculatorConfig

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from envs.rewards.swirl import SwirlRewardConfig
+from envs.papers.swirl.reward import SwirlRewardConfig
 from envs.services.judge.config import JudgeConfig
 from envs.tools.search import SearchConfig
 from envs.worlds.calculator import CalculatorConfig

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from actors.scoring import RewardService, ScoringSpec
-from envs.rewards.swirl import SwirlRewardConfig
+from envs.papers.swirl.reward import SwirlRewardConfig
 from envs.services.judge.config import JudgeConfig
 from launch.driver.stages.judge import Verdict, counts_of, identify_judging, judge_missing, trajectories, write_out
 from launch.driver.stages.store import LineStore

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from actors.scoring import RewardService, ScoringSpec
+from envs.papers.swirl.reward import SwirlRewardConfig
 from envs.rewards import make_reward
 from envs.rewards.answer import AnswerRewardConfig
 from envs.rewards.blocksworld import BlocksworldRewardConfig
@@ -15,7 +16,6 @@ from envs.rewards.graph_rl import GraphRLRewardConfig
 from envs.rewards.icrl import IcrlRewardConfig
 from envs.rewards.long_cot import LongCotRewardConfig
 from envs.rewards.research import ResearchRewardConfig
-from envs.rewards.swirl import SwirlRewardConfig
 from envs.services.judge.config import JudgeConfig
 from launch.cli import run
 from launch.driver.run.episodes import Played

@@ -1,10 +1,10 @@
-"""envs.rewards.step_rules: which step is good, by whoever made the task up."""
+"""envs.papers.swirl.step_rules: which step is good, by whoever made the task up."""
 
 import pytest
 
-from envs.protocols.swirl import OVER_LIMIT
-from envs.rewards.step_rules import judge_by_rules
-from envs.rewards.swirl import SwirlReward, SwirlRewardConfig
+from envs.papers.swirl.protocol import OVER_LIMIT
+from envs.papers.swirl.reward import SwirlReward, SwirlRewardConfig
+from envs.papers.swirl.step_rules import judge_by_rules
 from rlsys.types import Message, Task, Transcript
 from tests.refused import refused
 

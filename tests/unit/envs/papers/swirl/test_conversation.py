@@ -11,9 +11,16 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from envs.protocols.swirl import SWIRL, SWIRL_MATH, result_of, tool_reply
+from envs.papers.swirl.protocol import SWIRL, SWIRL_MATH, result_of, tool_reply
+from envs.papers.swirl.reward import (
+    ROOM,
+    SwirlReward,
+    SwirlRewardConfig,
+    judged_chars,
+    render_conversation,
+    without_headings,
+)
 from envs.rewards.asks import resolve_requests
-from envs.rewards.swirl import ROOM, SwirlReward, SwirlRewardConfig, judged_chars, render_conversation, without_headings
 from envs.services.guard import ToolFailed
 from envs.services.judge.config import JudgeConfig
 from envs.services.judge.kinds import KINDS

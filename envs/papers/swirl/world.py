@@ -11,9 +11,9 @@ from typing import ClassVar
 
 from envs.base import World
 from envs.episode import OneMessage
-from envs.problems.sub_trajectories import decompose, state_of, state_task
+from envs.papers.swirl.reward import Verdicts, select_trajectories
+from envs.papers.swirl.sub_trajectories import decompose, state_of, state_task
 from envs.protocols import PROTOCOLS, Malformed
-from envs.rewards.swirl import Verdicts, select_trajectories
 from envs.tasks.files import read_jsonl
 from envs.tasks.splits import Split
 from rlsys.config.verdicts import VerdictsConfig
@@ -24,7 +24,7 @@ from rlsys.types import Task
 
 @dataclass(frozen=True, kw_only=True)
 class StatesConfig:
-    PATH: ClassVar[str] = "envs.worlds.states.StatesWorld"
+    PATH: ClassVar[str] = "envs.papers.swirl.world.StatesWorld"
     name: str = PATH
     stop: tuple[str, ...]  # that end a message, as in the environment of the trajectories
     protocol_name: str  # of that environment; "" for one without

@@ -10,9 +10,9 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
+from envs.papers.swirl.protocol import OVER_LIMIT, SWIRL, SWIRL_MATH, result_of
 from envs.problems.knowledge import Question, of_task, sentence
 from envs.protocols import Answer, Call, Malformed, Parsed, Protocol
-from envs.protocols.swirl import OVER_LIMIT, SWIRL, SWIRL_MATH, result_of
 from envs.rewards.answer import same_answer
 from rlsys.errors import BadInput
 from rlsys.types import Message, Task

@@ -1,8 +1,8 @@
-"""envs.problems.sub_trajectories: K actions are K states with their actions."""
+"""envs.papers.swirl.sub_trajectories: K actions are K states with their actions."""
 
 from dataclasses import replace
 
-from envs.problems.sub_trajectories import decompose, state_of, state_task, turns_after_prompt
+from envs.papers.swirl.sub_trajectories import decompose, state_of, state_task, turns_after_prompt
 from rlsys.records import TrajectoryRecord, read_trajectory, to_json
 from rlsys.types import EpisodeEnd, Message, Task
 from tests.refused import refused

@@ -1,11 +1,11 @@
-"""envs.worlds.states: an episode is the next action in a recorded state."""
+"""envs.papers.swirl.world: an episode is the next action in a recorded state."""
 
 import asyncio
 from pathlib import Path
 from typing import Any
 
 from envs import new_player, new_world
-from envs.worlds.states import StatesConfig
+from envs.papers.swirl.world import StatesConfig
 from rlsys.config.verdicts import VerdictsConfig
 from rlsys.types import EpisodeEnd, Message, Task
 from tests.makers.made import jsonl

@@ -12,17 +12,17 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Literal, Optional, TypeVar
 
-from envs.problems.sub_trajectories import turns_after_prompt
+from envs.papers.swirl.protocol import SWIRL, SWIRL_MATH, result_of
+from envs.papers.swirl.step_rules import judge_by_rules
+from envs.papers.swirl.sub_trajectories import turns_after_prompt
 from envs.protocols import Call, Protocol
 from envs.protocols.record import Malformed, answer
-from envs.protocols.swirl import SWIRL, SWIRL_MATH, result_of
 from envs.protocols.thoughts import CLOSE
 from envs.rewards import WHOLE
 from envs.rewards.answer import same_answer
 from envs.rewards.findings import Finding, Span, SumOfFindings, make_finding
 from envs.rewards.judged import about_answer
 from envs.rewards.qa import exact_match
-from envs.rewards.step_rules import judge_by_rules
 from envs.rewards.transcript import answers, model_pieces
 from envs.services.judge.config import JudgeConfig
 from envs.services.judge.kinds import MAX_CONVERSATION
@@ -109,7 +109,7 @@ class SwirlReward(SumOfFindings):
     """`process`, from `transcript.judgements`: one text of the judge for each message of the model.
 
     GOOD, BAD, GOOD: Reward(value=0.667, parts={"process": 0.667}). Of a state
-    (`envs/problems/sub_trajectories.py`) the one action that was taken in it is judged, in sight of what came before.
+    (`sub_trajectories.py`) the one action that was taken in it is judged, in sight of what came before.
     """
 
     parts = ("process",)

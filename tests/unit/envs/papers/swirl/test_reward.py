@@ -1,4 +1,4 @@
-"""envs.rewards.swirl: verdicts, per-step rewards, aggregation and the four filters (arXiv 2504.04736)."""
+"""envs.papers.swirl.reward: verdicts, per-step rewards, aggregation and the four filters (arXiv 2504.04736)."""
 
 from typing import Any
 
@@ -6,8 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from envs.problems.sub_trajectories import SubTrajectory, state_task
-from envs.rewards.swirl import (
+from envs.papers.swirl.reward import (
     SwirlReward,
     SwirlRewardConfig,
     Verdicts,
@@ -17,6 +16,7 @@ from envs.rewards.swirl import (
     step_rewards,
     verdicts_in,
 )
+from envs.papers.swirl.sub_trajectories import SubTrajectory, state_task
 from envs.text.words import outcome_verdict, step_verdict
 from rlsys.config.verdicts import VerdictsConfig
 from rlsys.errors import BadInput
