@@ -18,9 +18,9 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from report import Report, parser
 
-from envs.problems.blocks.words import read_action, read_plan, read_verdict
-from envs.problems.graphs import parse as graphs
-from envs.problems.graphs.encodings import ENCODINGS
+from envs.papers.graph_rl.blocks.words import read_action, read_plan, read_verdict
+from envs.papers.graph_rl.graphs import parse as graphs
+from envs.papers.graph_rl.graphs.encodings import ENCODINGS
 from envs.protocols import PROTOCOLS, Inline
 from envs.protocols.icrl import INFORMATION
 from envs.protocols.research import RESULT

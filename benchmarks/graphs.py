@@ -12,9 +12,9 @@ from collections.abc import Callable
 
 from report import Report, parser
 
-from envs.problems.graphs.verify import facts
-from envs.rewards.graph_rl import GraphRLReward, GraphRLRewardConfig
-from envs.worlds.graph import GraphConfig, GraphWorld
+from envs.papers.graph_rl.graphs.verify import facts
+from envs.papers.graph_rl.reward import GraphRLReward, GraphRLRewardConfig
+from envs.papers.graph_rl.world import GraphConfig, GraphWorld
 from rlsys.types import Message, Transcript
 
 

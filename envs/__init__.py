@@ -23,9 +23,9 @@ WORLDS: Table = {
     "prompts": "envs.worlds.prompts.PromptsWorld",
     "reasoning_gym": "envs.worlds.reasoning_gym.ReasoningGymWorld",
     "games": "envs.worlds.games.GamesWorld",
-    "graph": "envs.worlds.graph.GraphWorld",
+    "graph": "envs.papers.graph_rl.world.GraphWorld",
     "tools": "envs.worlds.tools.ToolsWorld",
-    "blocksworld": "envs.worlds.blocksworld.BlocksworldWorld",
+    "blocksworld": "envs.papers.graph_rl.blocks.world.BlocksworldWorld",
     "agent": "envs.worlds.agent.AgentWorld",
 }
 

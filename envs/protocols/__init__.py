@@ -15,7 +15,7 @@ PLACES: Table = {
     "research": "envs.protocols.research.RESEARCH",
     "icrl": "envs.protocols.icrl.ICRL",
     "retool": "envs.protocols.retool.RETOOL",
-    "graph_rl": "envs.protocols.graph_rl.GRAPH_RL",
+    "graph_rl": "envs.papers.graph_rl.protocol.GRAPH_RL",
     "direct": "envs.protocols.direct.DIRECT",
     "cot": "envs.protocols.direct.COT",
     "rag": "envs.protocols.retrieval.RAG",

@@ -36,18 +36,18 @@ class ChecksTask(Protocol):
 
 REWARDS: Table = {
     "answer": "envs.rewards.answer.AnswerReward",
-    "blocksworld": "envs.rewards.blocksworld.BlocksworldReward",
+    "blocksworld": "envs.papers.graph_rl.blocks.reward.BlocksworldReward",
     "functions": "envs.rewards.functions.FunctionsReward",
     "games": "envs.rewards.games.GamesReward",
-    "graph_rl": "envs.rewards.graph_rl.GraphRLReward",
+    "graph_rl": "envs.papers.graph_rl.reward.GraphRLReward",
     "icrl": "envs.rewards.icrl.IcrlReward",
     "judged": "envs.rewards.judged.JudgedReward",
     "long_cot": "envs.rewards.long_cot.LongCotReward",
     "multiple_choice": "envs.rewards.multiple_choice.MultipleChoiceReward",
-    "proscript": "envs.rewards.proscript.ProscriptReward",
+    "proscript": "envs.papers.graph_rl.proscript.ProscriptReward",
     "reasoning_gym": "envs.rewards.reasoning_gym.ReasoningGymReward",
     "research": "envs.rewards.research.ResearchReward",
-    "summary": "envs.rewards.summary.SummaryReward",
+    "summary": "envs.papers.graph_rl.summary.SummaryReward",
     "swirl": "envs.papers.swirl.reward.SwirlReward",
     "agent": "envs.rewards.agent.AgentReward",
 }

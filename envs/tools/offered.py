@@ -34,7 +34,7 @@ from rlsys.types import ToolCall
 
 Run = Callable[[str, Mapping[str, Any]], Awaitable[Result]]  # (name, arguments), of one episode
 MAX_ERROR = 200  # characters
-GRAPH_VERIFIER = "envs.tools.graph_verifier.verify_graph_answer"  # imported where it is offered
+GRAPH_VERIFIER = "envs.papers.graph_rl.tool.verify_graph_answer"  # imported where it is offered
 
 
 @dataclass(frozen=True, kw_only=True)

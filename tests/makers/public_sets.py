@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from envs.problems.graphs.problem import Kind, make_problem, truth
+from envs.papers.graph_rl.graphs.problem import Kind, make_problem, truth
 from launch.cli import run
 
 Row = dict[str, Any]

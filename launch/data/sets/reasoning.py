@@ -13,9 +13,9 @@ import json
 import re
 from collections.abc import Callable, Iterable, Mapping
 
-from envs.problems.blocks.read import read_task
-from envs.problems.graphs.problem import Kind, Problem, from_record, to_record, truth
-from envs.problems.graphs.read import read_record
+from envs.papers.graph_rl.blocks.read import read_task
+from envs.papers.graph_rl.graphs.problem import Kind, Problem, from_record, to_record, truth
+from envs.papers.graph_rl.graphs.read import read_record
 from envs.tasks.files import Located
 from envs.tasks.formats import proscript
 from envs.tasks.multiple_choice import knowledge_crosswords

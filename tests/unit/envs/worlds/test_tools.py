@@ -11,11 +11,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from envs.base import find_demonstrable
+from envs.papers.graph_rl.tool import verify_graph_answer
 from envs.problems import errands
 from envs.protocols.families.tagged import HERMES
 from envs.protocols.native import read_calls
 from envs.services.guard import ToolFailed
-from envs.tools.graph_verifier import verify_graph_answer
 from envs.tools.offered import PlainTool, ServedTool, ToolEntry, compute, one_text
 from envs.tools.result import Result, ToolError
 from envs.tools.schema import Schema, find_problem, schema_of

@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 
 from envs import new_world
+from envs.papers.graph_rl.blocks.world import BlocksworldConfig
+from envs.papers.graph_rl.world import GraphConfig
 from envs.services.retriever.corpus import FileCorpus
 from envs.tools.search import SearchConfig
-from envs.worlds.blocksworld import BlocksworldConfig
 from envs.worlds.calculator import CalculatorConfig
-from envs.worlds.graph import GraphConfig
 from envs.worlds.questions import QuestionsConfig
 from envs.worlds.search_config import SearchQAConfig
 from launch.cli import run

@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 
 from actors.scoring import RewardService, ScoringSpec
+from envs.papers.graph_rl.blocks.reward import BlocksworldRewardConfig
+from envs.papers.graph_rl.reward import GraphRLRewardConfig
 from envs.papers.swirl.reward import SwirlRewardConfig
 from envs.rewards import make_reward
 from envs.rewards.answer import AnswerRewardConfig
-from envs.rewards.blocksworld import BlocksworldRewardConfig
-from envs.rewards.graph_rl import GraphRLRewardConfig
 from envs.rewards.icrl import IcrlRewardConfig
 from envs.rewards.long_cot import LongCotRewardConfig
 from envs.rewards.research import ResearchRewardConfig
