@@ -12,7 +12,7 @@ __all__ = ["PLACES", "PROTOCOLS", "Answer", "Asked", "Call", "Inline", "Malforme
 PLACES: Table = {
     "swirl": "envs.papers.swirl.protocol.SWIRL",
     "swirl_math": "envs.papers.swirl.protocol.SWIRL_MATH",
-    "research": "envs.protocols.research.RESEARCH",
+    "research": "envs.papers.research.protocol.RESEARCH",
     "icrl": "envs.protocols.icrl.ICRL",
     "retool": "envs.protocols.retool.RETOOL",
     "graph_rl": "envs.papers.graph_rl.protocol.GRAPH_RL",

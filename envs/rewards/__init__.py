@@ -46,7 +46,7 @@ REWARDS: Table = {
     "multiple_choice": "envs.rewards.multiple_choice.MultipleChoiceReward",
     "proscript": "envs.papers.graph_rl.proscript.ProscriptReward",
     "reasoning_gym": "envs.rewards.reasoning_gym.ReasoningGymReward",
-    "research": "envs.rewards.research.ResearchReward",
+    "research": "envs.papers.research.reward.ResearchReward",
     "summary": "envs.papers.graph_rl.summary.SummaryReward",
     "swirl": "envs.papers.swirl.reward.SwirlReward",
     "agent": "envs.rewards.agent.AgentReward",

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
+from envs.papers.research.reward import ResearchRewardConfig
 from envs.rewards.answer import AnswerRewardConfig
-from envs.rewards.research import ResearchRewardConfig
 from launch.driver.evaluation.against import against_lines, compare_with_earlier, read_earlier
 from launch.driver.evaluation.report import (
     combine_plays,

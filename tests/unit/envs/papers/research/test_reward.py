@@ -1,12 +1,12 @@
-"""envs.rewards.research: ReSearch's equation 2 and its repository's stricter form (arXiv 2503.19470).
+"""envs.papers.research.reward: ReSearch's equation 2 and its repository's stricter form (arXiv 2503.19470).
 
 A worked table, in messages and in one string, and what the rules imply.
 """
 
 import pytest
 
-from envs.protocols.research import RESULT
-from envs.rewards.research import ResearchReward, ResearchRewardConfig
+from envs.papers.research.protocol import RESULT
+from envs.papers.research.reward import ResearchReward, ResearchRewardConfig
 from envs.rewards.transcript import split_inline
 from tests.makers.made import transcript
 from tests.refused import refused

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
-from envs.protocols.research import RESULT
+from envs.papers.research.protocol import RESULT
 from envs.rewards import WHOLE
 from envs.rewards.findings import Finding, Span, SumOfFindings, make_finding
 from envs.rewards.qa import best_f1
