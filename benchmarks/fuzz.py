@@ -21,9 +21,9 @@ from report import Report, parser
 from envs.papers.graph_rl.blocks.words import read_action, read_plan, read_verdict
 from envs.papers.graph_rl.graphs import parse as graphs
 from envs.papers.graph_rl.graphs.encodings import ENCODINGS
+from envs.papers.icrl.protocol import INFORMATION
 from envs.papers.research.protocol import RESULT
 from envs.protocols import PROTOCOLS, Inline
-from envs.protocols.icrl import INFORMATION
 from envs.protocols.retool import INTERPRETER
 from envs.rewards.maths import dates, structure, units, words
 from envs.rewards.maths import text as maths_text

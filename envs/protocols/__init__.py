@@ -13,7 +13,7 @@ PLACES: Table = {
     "swirl": "envs.papers.swirl.protocol.SWIRL",
     "swirl_math": "envs.papers.swirl.protocol.SWIRL_MATH",
     "research": "envs.papers.research.protocol.RESEARCH",
-    "icrl": "envs.protocols.icrl.ICRL",
+    "icrl": "envs.papers.icrl.protocol.ICRL",
     "retool": "envs.protocols.retool.RETOOL",
     "graph_rl": "envs.papers.graph_rl.protocol.GRAPH_RL",
     "direct": "envs.protocols.direct.DIRECT",

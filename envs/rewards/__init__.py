@@ -40,7 +40,7 @@ REWARDS: Table = {
     "functions": "envs.rewards.functions.FunctionsReward",
     "games": "envs.rewards.games.GamesReward",
     "graph_rl": "envs.papers.graph_rl.reward.GraphRLReward",
-    "icrl": "envs.rewards.icrl.IcrlReward",
+    "icrl": "envs.papers.icrl.reward.IcrlReward",
     "judged": "envs.rewards.judged.JudgedReward",
     "long_cot": "envs.rewards.long_cot.LongCotReward",
     "multiple_choice": "envs.rewards.multiple_choice.MultipleChoiceReward",

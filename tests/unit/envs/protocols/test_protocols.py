@@ -9,10 +9,10 @@ from hypothesis import strategies as st
 from envs.base import Step
 from envs.episode import UNLIMITED, max_turns, read_turn
 from envs.papers.graph_rl.protocol import is_well_formed, write_parts
+from envs.papers.icrl.protocol import INVALID_ACTION
 from envs.papers.research.protocol import RESEARCH
 from envs.papers.swirl.protocol import MATH_CLOSE, MATH_OPEN, OVER_LIMIT, SWIRL_MATH, tool_reply
 from envs.protocols import PROTOCOLS, Answer, Call, Malformed, Parsed, Protocol, o2_searcher
-from envs.protocols.icrl import INVALID_ACTION
 from envs.protocols.record import Asked, answer, first_between, one_answer, write_answer
 from rlsys.types import EpisodeEnd, Message
 

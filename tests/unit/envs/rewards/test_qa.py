@@ -7,11 +7,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from envs.papers.graph_rl.proscript import ProscriptRewardConfig
+from envs.papers.icrl.reward import IcrlRewardConfig
 from envs.papers.research.reward import ResearchRewardConfig
 from envs.rewards import make_reward
 from envs.rewards.answer import AnswerRewardConfig
 from envs.rewards.asks import resolve_requests
-from envs.rewards.icrl import IcrlRewardConfig
 from envs.rewards.judged import JudgedReward, JudgedRewardConfig
 from envs.rewards.qa import best_f1, cover_match, exact_match, f1, measures
 from envs.services.judge.config import JudgeConfig

@@ -5,8 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from envs import REWARDS, make_reward
+from envs.papers.icrl.protocol import INFORMATION, INVALID_ACTION
 from envs.papers.research.protocol import RESULT
-from envs.protocols.icrl import INFORMATION, INVALID_ACTION
 from envs.protocols.retool import INTERPRETER
 from envs.rewards.transcript import (
     Piece,

@@ -12,11 +12,11 @@ import pytest
 
 from actors.renderer import ChatRenderer
 from envs.base import Step
+from envs.papers.icrl.protocol import INSTRUCTION, INVALID_ACTION
+from envs.papers.icrl.reward import IcrlReward, IcrlRewardConfig
 from envs.papers.research.reward import ResearchReward, ResearchRewardConfig
 from envs.problems.knowledge import KnowledgeConfig, of_task
 from envs.protocols import PROTOCOLS
-from envs.protocols.icrl import INSTRUCTION, INVALID_ACTION
-from envs.rewards.icrl import IcrlReward, IcrlRewardConfig
 from envs.services.guard import GuardConfig, ToolFailed
 from envs.tasks.prompts import AFTER_EXAMPLES, EXAMPLES, ExamplesConfig, read_examples
 from envs.tools.search import SearchConfig

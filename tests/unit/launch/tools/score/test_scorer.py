@@ -10,9 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from envs import REWARDS, make_reward
+from envs.papers.icrl.protocol import INFORMATION
 from envs.papers.research.protocol import RESULT
 from envs.protocols import Inline
-from envs.protocols.icrl import INFORMATION
 from envs.rewards.asks import needs_awaiting, resolve_requests
 from envs.rewards.transcript import split_inline
 from launch.tools.score.scorer import outcome

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
-from envs.protocols.icrl import INFORMATION
+from envs.papers.icrl.protocol import INFORMATION
 from envs.protocols.retool import INTERPRETER
 from envs.rewards import RIGHT
 from envs.rewards.asks import Grading

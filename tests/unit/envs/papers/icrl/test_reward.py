@@ -1,12 +1,12 @@
-"""envs.rewards.icrl: ICRL's equations 7 and 8 and its table 2 on worked examples, and what they imply."""
+"""envs.papers.icrl.reward: ICRL's equations 7 and 8 and its table 2 on worked examples, and what they imply."""
 
 from dataclasses import replace
 
 import pytest
 
-from envs.protocols.icrl import INFORMATION, INVALID_ACTION
+from envs.papers.icrl.protocol import INFORMATION, INVALID_ACTION
+from envs.papers.icrl.reward import IcrlReward, IcrlRewardConfig
 from envs.rewards.asks import Grading
-from envs.rewards.icrl import IcrlReward, IcrlRewardConfig
 from envs.rewards.transcript import split_inline
 from tests.makers.made import transcript
 from tests.refused import refused

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from envs.papers.icrl.reward import IcrlReward, IcrlRewardConfig
 from envs.protocols import PROTOCOLS, Answer, Call
 from envs.protocols.record import last_between
-from envs.rewards.icrl import IcrlReward, IcrlRewardConfig
 from envs.rewards.transcript import split_inline
 from envs.tasks.prompts import SOLUTION, read_examples
 from tests.makers.made import transcript
