@@ -14,8 +14,8 @@ from actors.renderer import ChatRenderer
 from actors.services import ServiceSpec
 from actors.watched import EnvWorkerSpec
 from actors.worlds import EnvWorkerPool
+from envs.papers.long_cot.actions import construct
 from envs.services.endpoint import Choice
-from envs.services.judge.actions import construct
 from envs.services.judge.templates import Prompts
 from envs.services.teacher import Teacher
 from rlsys.config.generate import TeacherConfig

@@ -22,7 +22,7 @@ from long_cot import FIRST, after, folder_of, last, lines
 from report import Report
 from study import ROOT, Arms, ArmsBySeed, Prediction, paired, spread
 
-from envs.problems.pairs import Try, tries
+from envs.papers.long_cot.pairs import Try, tries
 from launch.tools.analysis.draw import COLOURS
 
 RESULTS = ROOT / "docs" / "long_cot_tries.json"

@@ -19,7 +19,7 @@ WORLDS: Table = {
     "search_qa": "envs.worlds.search.SearchQAWorld",
     "python_math": "envs.worlds.python.PythonMathWorld",
     "questions": "envs.worlds.questions.QuestionsWorld",
-    "pairs": "envs.worlds.pairs.PairsWorld",
+    "pairs": "envs.papers.long_cot.world.PairsWorld",
     "prompts": "envs.worlds.prompts.PromptsWorld",
     "reasoning_gym": "envs.worlds.reasoning_gym.ReasoningGymWorld",
     "games": "envs.worlds.games.GamesWorld",

@@ -42,7 +42,7 @@ REWARDS: Table = {
     "graph_rl": "envs.papers.graph_rl.reward.GraphRLReward",
     "icrl": "envs.papers.icrl.reward.IcrlReward",
     "judged": "envs.rewards.judged.JudgedReward",
-    "long_cot": "envs.rewards.long_cot.LongCotReward",
+    "long_cot": "envs.papers.long_cot.reward.LongCotReward",
     "multiple_choice": "envs.rewards.multiple_choice.MultipleChoiceReward",
     "proscript": "envs.papers.graph_rl.proscript.ProscriptReward",
     "reasoning_gym": "envs.rewards.reasoning_gym.ReasoningGymReward",

@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from envs.papers.long_cot.reward import LongCotRewardConfig
 from envs.rewards import counts_as_solved, make_reward
 from envs.rewards.answer import AnswerRewardConfig
 from envs.rewards.length import overlong
-from envs.rewards.long_cot import LongCotRewardConfig
 from rlsys.errors import BadInput
 from tests.makers.made import transcript
 from tests.refused import refused

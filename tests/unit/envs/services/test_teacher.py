@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
+from envs.papers.long_cot.actions import construct
 from envs.services.endpoint import Choice, Question, read_choice
 from envs.services.guard import GuardConfig, ToolFailed
-from envs.services.judge.actions import construct
 from envs.services.judge.templates import Prompts
 from envs.services.teacher import Teacher, as_chat, check_teacher
 from launch.config.compose import compose

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from envs.services.judge.actions import Thinking, advance
+from envs.papers.long_cot.actions import Thinking, advance
 from envs.services.judge.judge import read_answer
 from envs.services.judge.kinds import KINDS, MAX_CHARS
 from envs.services.judge.request import JudgeRequest

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
+from envs.papers.long_cot.reward import LongCotRewardConfig
 from envs.protocols import PROTOCOLS
 from envs.protocols.styles import STYLES
 from envs.rewards import make_reward
 from envs.rewards.answer import AnswerRewardConfig
 from envs.rewards.judged import JudgedRewardConfig
-from envs.rewards.long_cot import LongCotRewardConfig
 from launch.config.compose import compose
 from launch.driver.stages.rl import READ, finds_answer
 from rlsys.errors import BadInput

@@ -11,11 +11,11 @@ from actors.scoring import RewardService, ScoringSpec
 from envs.papers.graph_rl.blocks.reward import BlocksworldRewardConfig
 from envs.papers.graph_rl.reward import GraphRLRewardConfig
 from envs.papers.icrl.reward import IcrlRewardConfig
+from envs.papers.long_cot.reward import LongCotRewardConfig
 from envs.papers.research.reward import ResearchRewardConfig
 from envs.papers.swirl.reward import SwirlRewardConfig
 from envs.rewards import make_reward
 from envs.rewards.answer import AnswerRewardConfig
-from envs.rewards.long_cot import LongCotRewardConfig
 from envs.services.judge.config import JudgeConfig
 from launch.cli import run
 from launch.driver.run.episodes import Played

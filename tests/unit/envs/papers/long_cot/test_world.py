@@ -1,13 +1,13 @@
-"""envs.worlds.pairs: a pair in a box ends an episode, demonstrations try, and only made-up tasks have one."""
+"""envs.papers.long_cot.world: a pair in a box ends an episode, demonstrations try, and only made-up tasks have one."""
 
 import asyncio
 
 import pytest
 
-from envs.problems.pairs import tries
+from envs.papers.long_cot.pairs import tries
+from envs.papers.long_cot.world import PairsConfig, PairsWorld
 from envs.rewards.answer import same_answer
 from envs.text.words import last_boxed
-from envs.worlds.pairs import PairsConfig, PairsWorld
 from rlsys.types import EpisodeEnd, Task
 from tests.refused import refused
 

@@ -1,10 +1,10 @@
-"""envs.rewards.long_cot: kinds, presets, the verdict and the length, the repetition stream."""
+"""envs.papers.long_cot.reward: kinds, presets, the verdict and the length, the repetition stream."""
 
 import pytest
 
+from envs.papers.long_cot.reward import LongCotReward, LongCotRewardConfig
 from envs.rewards import make_reward
 from envs.rewards.asks import Grading, resolve_requests
-from envs.rewards.long_cot import LongCotReward, LongCotRewardConfig
 from envs.services.judge.config import JudgeConfig
 from rlsys.errors import BadInput
 from tests.makers.made import transcript

@@ -12,7 +12,7 @@ from typing import Optional
 
 from envs.base import Demonstration, World
 from envs.episode import OneMessage
-from envs.problems import pairs
+from envs.papers.long_cot import pairs
 from envs.protocols.styles import STYLES
 from envs.tasks.config import TaskConfig
 from envs.tasks.splits import split_tasks

@@ -1,10 +1,10 @@
-"""envs.problems.pairs: one pair is right, a solution tries until it has it or gives up, and may repeat a try."""
+"""envs.papers.long_cot.pairs: one pair is right, a solution tries until it has it or gives up, and may repeat a try."""
 
 import random
 
 import pytest
 
-from envs.problems.pairs import PairProblem, Try, generate, of_task, solution, to_task, tries
+from envs.papers.long_cot.pairs import PairProblem, Try, generate, of_task, solution, to_task, tries
 from envs.tasks.splits import is_held_out
 from tests.refused import refused
 
