@@ -1,6 +1,6 @@
 """A user message from a file: `{question}` and other slots, which are fields of a task's record.
 
-Shipped files lie next to this module, in `prompts/`, by paper: `graph_rl/strategyqa`. A comment at the top of a file,
+`graph_rl/strategyqa` names a shipped file, `envs/papers/graph_rl/prompts/strategyqa.md`. A comment at the top of one,
 `<!-- where it is from -->`, is no part of the message.
 
 Worked examples in a prompt have ICRL's form; they are from a file or written out here.
@@ -19,7 +19,7 @@ from typing import Any, Literal, Optional
 from rlsys.errors import BadInput, nearest, require
 from rlsys.types import Message, Task
 
-FOLDER = Path(__file__).with_name("prompts")
+PAPERS = Path(__file__).parents[1] / "papers"
 _SLOT = re.compile(r"\{([a-z_]+)\}")
 _COMMENT = re.compile(r"\A<!--.*?-->\s*", re.DOTALL)
 MAX_EXAMPLES = 5  # made-up tasks kept for examples in prompts: never trained on, never held out
@@ -44,14 +44,13 @@ class Prompt:
 
     def __init__(self, name: str) -> None:
         """Raises BadInput for a file that cannot be read or has no slot."""
-        shipped = FOLDER / f"{name}.md"
-        path = shipped if shipped.is_file() else Path(name)
+        shipped = {f"{path.parts[-3]}/{path.stem}": path for path in PAPERS.glob("*/prompts/*.md")}
+        path = shipped.get(name, Path(name))
         try:
             self._text = strip_comment(path.read_text(encoding="utf-8-sig"))
         except (OSError, UnicodeDecodeError) as error:
-            names = sorted(str(file.relative_to(FOLDER).with_suffix("")) for file in FOLDER.rglob("*.md"))
             raise BadInput(
-                f"no file and no shipped prompt{nearest(name, names)}", key="env.prompt", found=name
+                f"no file and no shipped prompt{nearest(name, sorted(shipped))}", key="env.prompt", found=name
             ) from error
         self.name, self.slots = name, frozenset(_SLOT.findall(self._text))
         if not self.slots:

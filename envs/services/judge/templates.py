@@ -12,7 +12,7 @@ from pathlib import Path
 
 from envs.services.judge.kinds import KINDS, Field
 from envs.services.judge.request import JudgeRequest
-from envs.tasks.prompts import strip_comment
+from envs.tasks.prompts import PAPERS, strip_comment
 from rlsys.errors import BadInput, nearest
 
 FOLDER = Path(__file__).with_name("prompts")
@@ -112,7 +112,7 @@ def _labels(template: str) -> re.Pattern[str]:
 def _own_files(folder: str | None) -> dict[str, Path]:
     if folder is None:
         return {}
-    printed = {path.name: path for path in FOLDER.iterdir() if path.is_dir()}
+    printed = {path.parent.name: path for path in PAPERS.glob("*/judge_prompts")}
     place = printed.get(folder, Path(folder))
     if not place.is_dir():
         expected = f"one with prompts such as process.md, or {', '.join(sorted(printed))}"
