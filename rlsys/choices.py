@@ -23,6 +23,21 @@ from rlsys.errors import BadInput, nearest
 
 Table = Mapping[str, str]  # {"grpo": "learners.algorithms.grpo.GRPO"}
 
+# Modules that a configuration may still name by the places where they were; for one version.
+MOVED = {
+    "envs.worlds.graph": "envs.papers.graph_rl.world",
+    "envs.worlds.blocksworld": "envs.papers.graph_rl.blocks.world",
+    "envs.worlds.pairs": "envs.papers.long_cot.world",
+    "envs.rewards.swirl": "envs.papers.swirl.reward",
+    "envs.rewards.graph_rl": "envs.papers.graph_rl.reward",
+    "envs.rewards.summary": "envs.papers.graph_rl.summary",
+    "envs.rewards.proscript": "envs.papers.graph_rl.proscript",
+    "envs.rewards.blocksworld": "envs.papers.graph_rl.blocks.reward",
+    "envs.rewards.research": "envs.papers.research.reward",
+    "envs.rewards.icrl": "envs.papers.icrl.reward",
+    "envs.rewards.long_cot": "envs.papers.long_cot.reward",
+}
+
 
 @dataclass(frozen=True, slots=True)
 class Choice:
@@ -53,7 +68,7 @@ def construct(key: str, table: Table, config: Any) -> Any:
 def load(path: str) -> Any:
     """The object at a dotted path: `load("math.sqrt")`."""
     module, _, attribute = path.rpartition(".")
-    return getattr(importlib.import_module(module), attribute)
+    return getattr(importlib.import_module(MOVED.get(module, module)), attribute)
 
 
 @cache
