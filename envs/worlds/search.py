@@ -18,7 +18,6 @@ from dataclasses import replace
 from envs.base import Demonstration, Env, Service, Step, World
 from envs.episode import ToolEpisode, max_turns
 from envs.protocols import PROTOCOLS, Answer, Asked, Protocol
-from envs.protocols.icrl import ICRL
 from envs.protocols.record import without_tool
 from envs.protocols.retrieval import ITER_RETGEN, PROMPTED
 from envs.tasks.conversation import turns_before
@@ -82,7 +81,7 @@ class SearchQAWorld(World):
         self.max_turns = max_turns(self._protocol, config.max_turns if config.tools else None)
         notices = self._protocol.inline.notices if self._protocol.inline is not None else ()
         # ICRL's stages show examples after a tokenizer is trained by prompts without them.
-        framed = frame(config.demonstrations) if config.demonstrations.count or protocol.name == ICRL.name else ()
+        framed = frame(config.demonstrations) if config.demonstrations.count or protocol.name == "icrl" else ()
         spoken = [self._protocol, *(PROTOCOLS[name] for name in config.demo_protocols)]
         tags = [tag for protocol in spoken for tag in protocol.tags]
         self.tags = tuple(dict.fromkeys([*tags, *framed, *(notice.strip() for notice in notices)]))
