@@ -34,6 +34,7 @@ from launch.driver.evaluation.sets import plays_of
 from launch.driver.incidents import collect
 from launch.driver.observe import levels
 from launch.driver.observe.phases import Phase, PhaseWatch
+from launch.driver.observe.signs import SIGNS
 from launch.driver.run import first_delivery, written
 from launch.run_dir import lines
 from launch.tools.report import at_end, kept, page
@@ -84,7 +85,7 @@ class Case:
 
     def steps_until(self, hint: str, share: float = 1.0) -> int:
         """Steps until a hint is certain, where this share of the episodes is evidence for it."""
-        proof = levels.PROOF.get(hint, levels.OTHERWISE)
+        proof = SIGNS[hint].proof
         counted = math.inf if proof.episodes is None else math.ceil(proof.episodes / (share * self.episodes))
         return int(min(counted, math.inf if proof.steps is None else proof.steps))
 
@@ -251,7 +252,7 @@ TOYS = (
     Toy("cut off", put=(levels, "CUT", 0.9)),
     Toy("drifted", put=(levels, "DRIFTED_LEAST", 3.0)),
     Toy("collapsed", put=(levels, "COLLAPSED", 0.02)),
-    Toy("steps until cut off", put=(levels.PROOF, "cut", levels.Proof(episodes=None))),
+    Toy("steps until cut off", put=(SIGNS, "cut", replace(SIGNS["cut"], proof=levels.Proof(episodes=None)))),
 )
 
 

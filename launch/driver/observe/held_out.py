@@ -13,8 +13,8 @@ from statistics import NormalDist
 from typing import Any
 
 from launch.driver.observe import levels
+from launch.driver.observe.cures import now, slower
 from launch.driver.observe.health import Finding
-from launch.driver.observe.signs import now
 from rlsys.config.recipe import RecipeConfig, StageConfig
 
 LOW = "_low"
@@ -80,14 +80,11 @@ def find_drop(rows: Sequence[Mapping[str, Any]], stages: Sequence[StageConfig]) 
     stage = next((candidate for candidate in stages if drop is not None and candidate.name == drop.stage), None)
     if drop is None or stage is None:
         return []
-    cure = f"lower {now(f'stages.{stage.name}.learner.lr', stage.config.learner.lr)}"
-    if getattr(stage.config.algorithm, "kl_coef", None) is not None:
-        cure += f", or raise {now('algorithm.kl_coef', stage.config.algorithm.kl_coef)}"
     return [
         Finding(
             stage=stage.name,
             what=HELD_OUT,
-            says=f"{drop.describe()}: {cure}",
+            says=f"{drop.describe()}: {slower(stage.config, stage.name)}",
             first_step=drop.best_step,
             last_step=drop.step,
             steps=0,

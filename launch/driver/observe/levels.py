@@ -79,23 +79,7 @@ LEAST_GAP = Limit(1e-3, NATS, "below, rounding alone doubles")
 # -- machines ----------------------------------------------------------------------------------------------------------
 LOPSIDED = Limit(0.25, "of a step", "by which the idle share of the engines and that of the learner differ")
 
-# -- how much proof ----------------------------------------------------------------------------------------------------
-NEVER = "none in the whole stage so far: two steps say that the start is wrong, and each more costs as much"
-PROOF: Mapping[str, Proof] = {
-    "cut": Proof(
-        episodes=100,
-        of="cut",
-        steps=None,
-        why="100 that were cut off: 500 at the level, or 100 (or three steps of NEARLY_ALL)",
-    ),
-    "untrained": Proof(from_start=2, why=NEVER),
-    "unsolved": Proof(from_start=2, why=NEVER),
-    "collapsed": Proof(episodes=None, why="that rewards no longer rise is seen over steps"),
-    "grad_norm": Proof(episodes=None, why="one norm a step, and single ones are high"),
-    "fell": Proof(episodes=None, why="its own means are over three steps, with the chance of their groups reckoned in"),
-    "lopsided": Proof(episodes=None, why="one balance a step, and a single slow episode tilts it"),
-    "blown_up": Proof(steps=1, why="what follows may have no rows with a KL any more"),
-}
+# -- how much proof, where a sign has none of its own (`launch.driver.observe.signs`) ----------------------------------
 OTHERWISE = Proof()
 
 # -- the report, of a run that is over or goes on ----------------------------------------------------------------------

@@ -6,7 +6,7 @@ worker began again says nothing.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 
 from launch.driver.observe import levels
 
@@ -52,6 +52,3 @@ def unanswered(tools: ToolCounts) -> str:
     if empty >= levels.EMPTY:
         return f"{empty:.0%} of the searches found no passage: look at env.retriever.corpus and .index, or the queries"
     return ""
-
-
-OF_TOOLS: Mapping[str, Callable[[ToolCounts], str]] = {"unread": unread, "unanswered": unanswered}

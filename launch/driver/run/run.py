@@ -24,10 +24,10 @@ from launch.driver.observe.events import EVENTS, Events, Kind
 from launch.driver.observe.gauges import Gauges
 from launch.driver.observe.health import Finding, HealthMonitor
 from launch.driver.observe.held_out import OF_EVALUATIONS, find_cut_off, find_drop
+from launch.driver.observe.history import HealthSetting
 from launch.driver.observe.phases import PhaseWatch
 from launch.driver.observe.progress import Progress
 from launch.driver.observe.row import EventLoopLag, StepRow
-from launch.driver.observe.signs import HealthSetting
 from launch.driver.observe.trackers.feed import Trackers
 from launch.driver.run.record import RunRecord
 from launch.driver.run.rundir import RunDir

@@ -26,7 +26,8 @@ from launch.checks.teachers import check_teachers, served_to, teachers_of
 from launch.driver.checkpoints.checkpoint import DriverState
 from launch.driver.evaluation.report import describe_plan
 from launch.driver.evaluation.sets import plays_of, recipes_of
-from launch.driver.observe.health import NOTHING, Finding
+from launch.driver.observe.episode_signs import NOTHING
+from launch.driver.observe.health import Finding
 from launch.driver.observe.trackers.table import check_trackers
 from launch.driver.run.run import Run, health
 from launch.driver.run.saving import checkpoint, restore, wait_written
