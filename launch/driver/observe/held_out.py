@@ -15,6 +15,7 @@ from typing import Any
 from launch.driver.observe import levels
 from launch.driver.observe.cures import now, slower
 from launch.driver.observe.health import Finding
+from launch.driver.observe.signs import Severity
 from rlsys.config.recipe import RecipeConfig, StageConfig
 
 LOW = "_low"
@@ -125,4 +126,4 @@ def _limits(recipe: RecipeConfig, play: str) -> list[str]:
 
 CUT_KEY = "/truncated"
 HELD_OUT, CUT_EVALUATION = "held_out", "held_out_cut"
-OF_EVALUATIONS = frozenset({HELD_OUT, CUT_EVALUATION})  # not of the rows of a stage
+OF_EVALUATIONS: Mapping[str, Severity] = {HELD_OUT: "broken", CUT_EVALUATION: "wrong"}  # signs of no row of a stage

@@ -8,23 +8,26 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any
 
+from launch.driver.observe.health import Finding
+from launch.driver.observe.signs import Severity
 from launch.run_dir.directory import RunDirectory
 from launch.run_dir.episodes import Episodes
 from launch.tools.report.facts import Stage, holds_gpus, main_stage
 from launch.tools.report.verdict import Verdict
+from rlsys.untrusted import visible
 
-Level = Literal["broken", "wrong", "slow", "cheap"]
-ORDER: Sequence[Level] = ("broken", "wrong", "slow", "cheap")
-SPEED: Sequence[Level] = ("slow", "cheap")
+ORDER: Sequence[Severity] = ("broken", "wrong", "slow", "cheap")
+SPEED: Sequence[Severity] = ("slow", "cheap")
 MOST = 100  # pieces of advice
+LONGEST = 2_000  # characters of what another file says
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Advice:
     rule: str
-    level: Level
+    level: Severity
     text: str
     key: str | None = None  # as it is typed: curriculum.name=difficulty
     label: str = ""  # of the link
@@ -65,14 +68,26 @@ def situation_of(run: RunDirectory, verdict: Verdict, episodes: Episodes | None)
     stage = main_stage(run)
     if stage is None:
         return None
-    kinds = frozenset(str(finding.get("what")) for finding in findings_of(run) if finding.get("stage") == stage.name)
+    kinds = frozenset(finding.what for finding in findings_of(run) if finding.stage == stage.name)
     return Situation(run=run, stage=stage, verdict=verdict, episodes=episodes, gpus=holds_gpus(run), found=kinds)
 
 
-def findings_of(run: RunDirectory) -> list[Mapping[str, Any]]:
-    """Of the summary, as `launch.driver.observe.health` has made them."""
-    findings = run.summary.get("health")
-    return [finding for finding in findings if isinstance(finding, dict)] if isinstance(findings, list) else []
+def findings_of(run: RunDirectory) -> list[Finding]:
+    """Of the summary. A number that it lacks is 0."""
+    rows = run.summary.get("health")
+    return [_read_finding(row) for row in rows if isinstance(row, dict)] if isinstance(rows, list) else []
+
+
+def _read_finding(row: Mapping[str, Any]) -> Finding:
+    keys = ("first_step", "last_step", "steps", "of")
+    numbers = {key: row[key] if type(row.get(key)) is int else 0 for key in keys}
+    what, says, stage = str(row.get("what")), text_of(row.get("says")), text_of(row.get("stage"))
+    return Finding(what=what, says=says, stage=stage, **numbers)
+
+
+def text_of(value: object) -> str:
+    """What another file says: bounded, and nothing in it drives a terminal."""
+    return visible(str(value))[:LONGEST]
 
 
 def sort_advice(advice: Iterator[Advice]) -> list[Advice]:

@@ -11,18 +11,16 @@ import numpy as np
 from launch.driver.checkpoints.checkpoint import FOLDER, step_of
 from launch.driver.observe import levels
 from launch.driver.observe.health_rows import DEPTH, sort_depths
+from launch.driver.observe.held_out import HELD_OUT, OF_EVALUATIONS
+from launch.driver.observe.signs import SIGNS
 from launch.run_dir.directory import RunDirectory
-from launch.tools.report.advice import Advice, Level, Rule, Situation, findings_of
+from launch.tools.report.advice import LONGEST, Advice, Rule, Situation, findings_of, text_of
 from launch.tools.report.facts import Stage, count_episodes, count_groups, count_played
 from launch.tools.report.headline import last_step, reason
 from launch.tools.report.words import mean, number, plural, score, share, total
 from rlsys.untrusted import visible
 
 EXAMPLES = 20  # episodes to look at
-LONGEST = 2_000  # characters of a finding
-WORSE = "held_out"  # a run that undid what it could do: its cure comes before what the wreck looks like
-BROKEN = frozenset({WORSE, "untrained", "raised", "malformed", "blown_up"})  # findings after which nothing is learned
-SLOW = frozenset({"lopsided"})
 NO_CONTRAST = frozenset({"untrained", "starved", "unsolved", "silent", "malformed", "cut"})
 
 
@@ -49,27 +47,27 @@ def _command(run: RunDirectory) -> str | None:
 
 
 def health(run: Situation) -> Iterator[Advice]:
-    """The health findings in the run's summary, unchanged; without any, the health events of its log."""
-    for row in sorted(findings_of(run.run), key=lambda row: row.get("what") != WORSE):
-        kind, of = str(row.get("what")), row.get("of")
-        says = visible(str(row.get("says")))[:LONGEST]
-        first, last = (row.get(key) if type(row.get(key)) is int else 0 for key in ("first_step", "last_step"))
-        begin = f"in {row.get('steps')} of {of} steps of stage {visible(str(row.get('stage')))}, from step {first}: "
-        level: Level = "broken" if kind in BROKEN else "slow" if kind in SLOW else "wrong"
+    """The health findings in the run's summary, unchanged; without any, the health events of its log.
+
+    Of a run that undid what it could do, that cure comes before what the wreck looks like.
+    """
+    findings = findings_of(run.run)
+    for finding in sorted(findings, key=lambda finding: finding.what != HELD_OUT):
+        first, last, in_rows = finding.first_step, finding.last_step, finding.of > 0
+        sign = SIGNS.get(finding.what)
         yield Advice(
-            rule=f"health: {kind}",
-            level=level,
-            text=(begin if of else "") + says,
-            label=f"steps {first} to {last}" if of else "",
-            href=f"#t?step={first}-{last}&play=none" if of else "",
-            steps=(int(first or 0), int(last or 0)),
+            rule=f"health: {finding.what}",
+            level=sign.severity if sign is not None else OF_EVALUATIONS.get(finding.what, "wrong"),
+            text=finding.describe() if in_rows else finding.says,
+            label=f"steps {first} to {last}" if in_rows else "",
+            href=f"#t?step={first}-{last}&play=none" if in_rows else "",
+            steps=(first, last),
         )
-    if not findings_of(run.run):
+    if not findings:
         for event in run.run.events:
             if event.get("kind") == "health":
                 step = event["step"] if type(event.get("step")) is int else 0
-                text = visible(str(event.get("text")))[:LONGEST]
-                yield Advice(rule="health", level="wrong", text=text, steps=(step, step))
+                yield Advice(rule="health", level="wrong", text=text_of(event.get("text")), steps=(step, step))
 
 
 def _no_signal(run: Situation, easy: bool) -> Advice | None:
@@ -219,7 +217,7 @@ def unproven(run: Situation) -> Advice | None:
 def worse(run: Situation) -> Advice | None:
     """Held-out tasks fell, by too little for the health check, which asks that two intervals do not meet."""
     before, after = run.verdict.before, run.verdict.after
-    if run.verdict.level != "bad" or before is None or after is None or WORSE in run.found:
+    if run.verdict.level != "bad" or before is None or after is None or HELD_OUT in run.found:
         return None
     rate, first, last = run.stage.setting("learner.lr"), before.of.step, after.of.step
     is_own = before.of.stage == after.of.stage == run.stage.name  # else it may be another stage that undid it
