@@ -70,12 +70,12 @@ def read_row(metrics: Mapping[str, Any]) -> HealthRow:
     parts = {key.removeprefix(PART): mean for key, mean in metrics.items() if key.startswith(PART)}
     tools = {key.removeprefix(TOOL): count for key, count in metrics.items() if key.startswith(TOOL)}
     keys = {attribute.name: attribute.metadata["key"] for attribute in fields(HealthRow) if attribute.metadata}
-    depths = sort_depths({key: gap for key, gap in metrics.items() if key.startswith(DEPTH) and gap is not None})
+    depths = _sort_depths({key: gap for key, gap in metrics.items() if key.startswith(DEPTH) and gap is not None})
     own = {name: metrics[key] for name, key in keys.items() if metrics.get(key) is not None}
     return HealthRow(parts=parts, tools=tools, depths=depths, **own)
 
 
-def sort_depths(gaps: Mapping[str, float]) -> list[tuple[str, float]]:
+def _sort_depths(gaps: Mapping[str, float]) -> list[tuple[str, float]]:
     """By depth, the shortest contexts first, and named: "2k to 4k". gaps: by key of the rows."""
     depths = []
     for key, gap in gaps.items():

@@ -96,8 +96,10 @@ def mismatch_by_depth(history: History, row: HealthRow) -> str:
     (near, first), (far, last) = row.depths[0], row.depths[-1]
     if last < levels.GREW * first or last < levels.LEAST_GAP:
         return ""
+    is_exact = history.setting.recipe.model.fp32_head
+    head = "correct the loss with algorithm.is_correction=tis" if is_exact else "model.fp32_head=true"
     text = f"engine and learner differ more in long contexts: {first:.3g} nats a token at {near} tokens, {last:.3g}"
-    return f"{text} at {far} (mismatch/depth_*): give both the same RoPE and window, or model.fp32_head=true"
+    return f"{text} at {far} (mismatch/depth_*): give both the same RoPE and window, or {head}"
 
 
 def grad_norm(history: History, row: HealthRow) -> str:

@@ -10,7 +10,6 @@ import numpy as np
 
 from launch.driver.checkpoints.checkpoint import FOLDER, step_of
 from launch.driver.observe import levels
-from launch.driver.observe.health_rows import DEPTH, sort_depths
 from launch.driver.observe.held_out import HELD_OUT, OF_EVALUATIONS
 from launch.driver.observe.signs import SIGNS
 from launch.run_dir.directory import RunDirectory
@@ -21,6 +20,7 @@ from launch.tools.report.words import mean, number, plural, score, share, total
 from rlsys.untrusted import visible
 
 EXAMPLES = 20  # episodes to look at
+CHARTS = {"mismatch_by_depth": ("by depth", "#chart/gap_depth")}  # where a sign is seen in numbers, not in episodes
 NO_CONTRAST = frozenset({"untrained", "starved", "unsolved", "silent", "malformed", "cut"})
 
 
@@ -55,12 +55,14 @@ def health(run: Situation) -> Iterator[Advice]:
     for finding in sorted(findings, key=lambda finding: finding.what != HELD_OUT):
         first, last, in_rows = finding.first_step, finding.last_step, finding.of > 0
         sign = SIGNS.get(finding.what)
+        label, href = f"steps {first} to {last}", f"#t?step={first}-{last}&play=none"
+        label, href = CHARTS.get(finding.what, (label, href))
         yield Advice(
             rule=f"health: {finding.what}",
             level=sign.severity if sign is not None else OF_EVALUATIONS.get(finding.what, "wrong"),
             text=finding.describe() if in_rows else finding.says,
-            label=f"steps {first} to {last}" if in_rows else "",
-            href=f"#t?step={first}-{last}&play=none" if in_rows else "",
+            label=label if in_rows else "",
+            href=href if in_rows else "",
             steps=(first, last),
         )
     if not findings:
@@ -155,37 +157,6 @@ def cut(run: Situation) -> Advice | None:
         steps=(int(run.stage.rows.step[0]), int(run.stage.rows.step[-1])),
         numbers={"first": limits[0], "last": limits[1]} if limits is not None else {"last": now},
     )
-
-
-def depth(run: Situation) -> Advice | None:
-    """Engine and learner part ways in long contexts."""
-    depths = depths_of(run.stage)
-    if len(depths) < 2 or "mismatch_by_depth" in run.found:
-        return None
-    (near, first), (far, last) = depths[0], depths[-1]
-    if last < levels.GREW * first or last < levels.LEAST_GAP:
-        return None
-    lifted = run.stage.setting("model.fp32_head") is True
-    corrected = run.stage.setting("algorithm.is_correction") not in (None, "none")
-    key = "model.fp32_head=true" if not lifted else None if corrected else "algorithm.is_correction=tis"
-    return Advice(
-        rule="depth",
-        level="wrong",
-        text=f"The engine-learner gap grows with the length of the context, from {number(first)} ({near} tokens) to "
-        f"{number(last)} nats per token ({far}): compute the head in 32 bits, or correct the loss for it "
-        "(algorithm.is_correction).",
-        key=key,
-        label="by depth",
-        href="#chart/gap_depth",
-        steps=run.stage.last_steps,
-        numbers={"first": first, "last": last},
-    )
-
-
-def depths_of(stage: Stage) -> list[tuple[str, float]]:
-    """The mean gap of the last steps by the number of tokens before, the shortest contexts first."""
-    gaps = {key: mean(stage.last.known(key)) for key in stage.rows.columns if key.startswith(DEPTH)}
-    return sort_depths({key: gap for key, gap in gaps.items() if gap is not None})
 
 
 def unproven(run: Situation) -> Advice | None:
@@ -284,5 +255,5 @@ def key_of_tool(stage: Stage, tool: str) -> str | None:
     return key if key is not None and stage.setting(key) is not None else None
 
 
-RULES: tuple[Rule, ...] = (ended_early, worse, easy, hard, cut, depth, unproven)
+RULES: tuple[Rule, ...] = (ended_early, worse, easy, hard, cut, unproven)
 MANY = (health, tool_errors)  # rules that may say several things

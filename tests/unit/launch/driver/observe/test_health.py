@@ -404,6 +404,14 @@ def test_a_quantised_engine_may_round_as_far_as_it_was_measured_to() -> None:
     assert len(said(HealthMonitor("rl", setting), rows(1, **LARGE, **exact))) == 1
 
 
+@pytest.mark.parametrize(("exact", "key"), [("false", "model.fp32_head=true"), ("true", "is_correction=tis")])
+def test_a_gap_in_long_contexts_names_what_is_not_set_yet(exact: str, key: str) -> None:
+    recipe = compose("quickstart", [f"model.fp32_head={exact}"]).stages[-1].config
+    watching = HealthMonitor("rl", HealthSetting(recipe=recipe, max_turns=4, solved_by={}))
+    (sentence,) = said(watching, rows(1, **LARGE, mismatch__depth_0_1k=0.002, mismatch__depth_64k_up=0.006))
+    assert sentence.endswith(key)
+
+
 def test_a_share_that_is_cut_off_counts_until_a_hundred_are_and_not_while_it_falls() -> None:
     """Of 256 episodes a fifth are 51: two steps. As in long_cot/tiny: a policy learns to end inside the window."""
     half = {"episode__count": 256.0, "episode__token_limit": 0.2}

@@ -162,11 +162,16 @@ def test_tasks_that_are_too_easy_or_too_hard(tmp_path: Path, rows: Rows, rule: s
 
 def test_what_health_has_found_of_a_stage_is_not_said_again(tmp_path: Path) -> None:
     finding = {"stage": "rl", "says": "x", "first_step": 1, "last_step": 9, "steps": 9, "of": 12}
-    deep = steps(10, mismatch__depth_0_1k=0.01, mismatch__depth_64k_up=0.03)
-    for name, rows in {"starved": groups(95, 0.05), "mismatch_by_depth": deep}.items():
-        health = [finding | {"what": name}]
-        items = advice(tmp_path / name, rows, summary={"status": "done", "steps": 12, "health": health})
-        assert rules(items) == [f"health: {name}"]
+    health = [finding | {"what": "starved"}]
+    items = advice(tmp_path, groups(95, 0.05), summary={"status": "done", "steps": 12, "health": health})
+    assert rules(items) == ["health: starved"]
+
+
+def test_a_gap_that_grows_with_the_depth_leads_to_its_chart(tmp_path: Path) -> None:
+    finding = {"stage": "rl", "says": "x", "first_step": 1, "last_step": 9, "steps": 9, "of": 12}
+    health = [finding | {"what": "mismatch_by_depth"}]
+    (item,) = advice(tmp_path, steps(10), summary={"status": "done", "steps": 10, "health": health})
+    assert item.href == "#chart/gap_depth"
 
 
 @pytest.mark.parametrize(("last", "falls", "tripped"), [(0.19, True, True), (0.09, True, False), (0.19, False, False)])
@@ -203,16 +208,6 @@ def test_tasks_are_too_hard_after_one_step_of_a_thousand_episodes(tmp_path: Path
     assert "of the last 10 steps " in ten.text  # of twelve
     rising = [row | {"step": n, "episode/count": 1024.0} for n, row in enumerate(paid((0.4, 0.6))[9:11], start=1)]
     assert rules(advice(tmp_path / "b", rising, FLAT)) == ["unproven"]
-
-
-@pytest.mark.parametrize(("far", "head", "key"), [
-    (0.03, False, "model.fp32_head=true"), (0.03, True, "algorithm.is_correction=tis"), (0.019, False, None),
-])  # fmt: skip
-def test_a_gap_that_grows_with_the_depth(tmp_path: Path, far: float, head: bool, key: str | None) -> None:
-    rows = steps(10, mismatch__depth_0_1k=0.01, mismatch__depth_2k_4k=0.012, mismatch__depth_64k_up=far)
-    items = advice(tmp_path, rows, model={"fp32_head": head}, algorithm={"name": "grpo", "is_correction": "none"})
-    assert [item.key for item in items] == ([key] if key else [])
-    assert advice(tmp_path / "tiny", steps(10, mismatch__depth_0_1k=1e-7, mismatch__depth_1k_2k=9e-7)) == []
 
 
 def paid(rewards: tuple[float, float]) -> Rows:
