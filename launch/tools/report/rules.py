@@ -20,7 +20,10 @@ from launch.tools.report.words import mean, number, plural, score, share, total
 from rlsys.untrusted import visible
 
 EXAMPLES = 20  # episodes to look at
-CHARTS = {"mismatch_by_depth": ("by depth", "#chart/gap_depth")}  # where a sign is seen in numbers, not in episodes
+LINKS = {  # of findings that are seen best in something else than all episodes of their steps
+    "cut": ("episodes that were cut off", "#t?step={first}-{last}&truncated=1&play=none"),
+    "mismatch_by_depth": ("by depth", "#chart/gap_depth"),
+}
 NO_CONTRAST = frozenset({"untrained", "starved", "unsolved", "silent", "malformed", "cut"})
 
 
@@ -55,14 +58,13 @@ def health(run: Situation) -> Iterator[Advice]:
     for finding in sorted(findings, key=lambda finding: finding.what != HELD_OUT):
         first, last, in_rows = finding.first_step, finding.last_step, finding.of > 0
         sign = SIGNS.get(finding.what)
-        label, href = f"steps {first} to {last}", f"#t?step={first}-{last}&play=none"
-        label, href = CHARTS.get(finding.what, (label, href))
+        label, href = LINKS.get(finding.what, ("steps {first} to {last}", "#t?step={first}-{last}&play=none"))
         yield Advice(
             rule=f"health: {finding.what}",
             level=sign.severity if sign is not None else OF_EVALUATIONS.get(finding.what, "wrong"),
             text=finding.describe() if in_rows else finding.says,
-            label=label if in_rows else "",
-            href=href if in_rows else "",
+            label=label.format(first=first, last=last) if in_rows else "",
+            href=href.format(first=first, last=last) if in_rows else "",
             steps=(first, last),
         )
     if not findings:
@@ -122,27 +124,20 @@ def _thirds(stage: Stage, key: str) -> tuple[float, float] | None:
 
 
 def cut(run: Situation) -> Advice | None:
-    """Many episodes run into a limit of tokens, or more and more while the reward falls."""
-    stage, now = run.stage, mean(run.stage.last.known("episode/token_limit"))
-    if now is None or "cut" in run.found or not stage.has_enough:
-        return None
+    """More and more episodes run into a limit of tokens while the reward falls, and not yet as many as health names."""
+    stage = run.stage
     limits, rewards = (_thirds(stage, key) for key in ("episode/token_limit", "reward/mean"))
-    text = f"{share(now)} of the episodes are cut off by a token limit"
-    if now < levels.CUT:
-        if limits is None or rewards is None or rewards[1] >= rewards[0]:
-            return None
-        if limits[1] < levels.CUT_NOW or limits[1] - limits[0] < levels.CUT_MORE:
-            return None
-        fell = f"the reward fell from {score(rewards[0])} to {score(rewards[1])}"
-        text = (
-            f"{share(limits[1])} of the episodes are cut off by a token limit, {share(limits[0])} at first, and {fell}"
-        )
+    if "cut" in run.found or limits is None or rewards is None or rewards[1] >= rewards[0]:
+        return None
+    if limits[1] < levels.CUT_NOW or limits[1] - limits[0] < levels.CUT_MORE:
+        return None
+    rose = f"{share(limits[1])} of the episodes are cut off by a token limit, {share(limits[0])} at first"
     keys = ("rollout.max_turn_tokens", "rollout.max_response_tokens", "engine.max_model_len")
-    settings = {key: value for key in keys if type(value := run.stage.setting(key)) is int}
+    settings = {key: value for key in keys if type(value := stage.setting(key)) is int}
     options = " or ".join(f"{key}={value}" for key, value in settings.items())
-    longest = run.stage.last.known("episode/tokens_max")
+    longest = stage.last.known("episode/tokens_max")
     reached = [key for key, value in settings.items() if len(longest) and longest.max() >= value]
-    if (mean(run.stage.last.known("episode/turns")) or 1) > 1:  # the tokens of several messages
+    if (mean(stage.last.known("episode/turns")) or 1) > 1:  # the tokens of several messages
         reached = [key for key in reached if key != keys[0]]
         first = next(iter(reached), None)
     else:
@@ -150,12 +145,12 @@ def cut(run: Situation) -> Advice | None:
     return Advice(
         rule="cut",
         level="wrong",
-        text=f"{text}: raise {options}.",
+        text=f"{rose}, and the reward fell from {score(rewards[0])} to {score(rewards[1])}: raise {options}.",
         key=f"{first}={2 * settings[first]}" if first is not None else None,
         label="episodes that were cut off",
         href="#t?truncated=1&play=none",
-        steps=(int(run.stage.rows.step[0]), int(run.stage.rows.step[-1])),
-        numbers={"first": limits[0], "last": limits[1]} if limits is not None else {"last": now},
+        steps=(int(stage.rows.step[0]), int(stage.rows.step[-1])),
+        numbers={"first": limits[0], "last": limits[1]},
     )
 
 

@@ -167,11 +167,18 @@ def test_what_health_has_found_of_a_stage_is_not_said_again(tmp_path: Path) -> N
     assert rules(items) == ["health: starved"]
 
 
-def test_a_gap_that_grows_with_the_depth_leads_to_its_chart(tmp_path: Path) -> None:
-    finding = {"stage": "rl", "says": "x", "first_step": 1, "last_step": 9, "steps": 9, "of": 12}
-    health = [finding | {"what": "mismatch_by_depth"}]
-    (item,) = advice(tmp_path, steps(10), summary={"status": "done", "steps": 10, "health": health})
-    assert item.href == "#chart/gap_depth"
+@pytest.mark.parametrize(
+    ("what", "href"),
+    [
+        ("mismatch_by_depth", "#chart/gap_depth"),
+        ("cut", "#t?step=1-9&truncated=1&play=none"),
+        ("clipped", "#t?step=1-9&play=none"),
+    ],
+)
+def test_a_finding_leads_to_where_it_is_seen(tmp_path: Path, what: str, href: str) -> None:
+    finding = {"stage": "rl", "what": what, "says": "x", "first_step": 1, "last_step": 9, "steps": 9, "of": 12}
+    (item,) = advice(tmp_path, steps(10), summary={"status": "done", "steps": 10, "health": [finding]})
+    assert item.href == href
 
 
 @pytest.mark.parametrize(("last", "falls", "tripped"), [(0.19, True, True), (0.09, True, False), (0.19, False, False)])
@@ -188,16 +195,6 @@ def test_more_episodes_cut_off_while_the_reward_falls(tmp_path: Path, last: floa
         assert items[0].key == "rollout.max_turn_tokens=128"
         several = advice(tmp_path / "several", [row | {"episode/turns": 3.0} for row in rows])
         assert [item.key for item in several] == [None]  # 64 tokens in three messages reach no limit
-
-
-def test_a_limit_that_cuts_a_fifth_off_is_named_after_one_step_of_a_thousand_episodes(tmp_path: Path) -> None:
-    """The advice is the same whatever the reward does; of few episodes it takes ten steps."""
-    large = {"episode__count": 1024.0, "episode__tokens_max": 64.0, "reward__mean": 0.5}
-    (item,) = advice(tmp_path, steps(1, **large, episode__token_limit=0.2))
-    assert (item.rule, item.key, item.numbers) == ("cut", "rollout.max_turn_tokens=128", {"last": 0.2})
-    assert advice(tmp_path / "less", steps(1, **large, episode__token_limit=0.19)) == []
-    small = large | {"episode__count": 32.0, "episode__token_limit": 0.3}
-    assert [rules(advice(tmp_path / str(n), steps(n, **small))) for n in (9, 10)] == [[], ["cut"]]
 
 
 def test_tasks_are_too_hard_after_one_step_of_a_thousand_episodes(tmp_path: Path) -> None:
