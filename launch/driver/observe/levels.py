@@ -77,7 +77,9 @@ GREW = Limit(3.0, "times", "rounding does not treble from the shortest contexts 
 LEAST_GAP = Limit(1e-3, NATS, "below, rounding alone doubles")
 
 # -- machines ----------------------------------------------------------------------------------------------------------
-LOPSIDED = Limit(0.25, "of a step", "by which the idle share of the engines and that of the learner differ")
+LOPSIDED = Limit(
+    0.25, "of the time", "by which one side is idle more than the other: GPUs of it would shorten the step"
+)
 
 # -- how much proof, where a sign has none of its own (`launch.driver.observe.signs`) ----------------------------------
 OTHERWISE = Proof()
@@ -96,11 +98,7 @@ THIRD = 30  # rows of a stage whose first and last third are compared: ten are a
 
 # -- the report, of speed and memory -----------------------------------------------------------------------------------
 WAITS = Limit(0.4, "of a stage's seconds", "the learner waits for rollouts: two fifths of its GPUs are idle")
-WORKS = Limit(0.1, "of a stage's seconds", "less waiting than this is the last episode's")
-FULL = Limit(
-    0.85, "of the engines' time", "they work: the rest is the end of a step, where the last episodes are alone"
-)
-IDLE = Limit(0.6, "of the engines' time", "they work less, so that fewer of them would do")
+IDLE = Limit(0.6, "of the engines' time", "they work less, so that more of them would not help")
 TOOLS = Limit(0.3, "of an episode's seconds", "a seat is empty for so long: more episodes at once fill it")
 USEFUL = Limit(0.3, "of the learner's tokens", "the others are context and padding")
 PADDING = Limit(0.1, "of the learner's rows", "one row of ten is empty")

@@ -3,6 +3,8 @@ the newest row has it."""
 
 from __future__ import annotations
 
+from typing import Literal
+
 from launch.driver.observe import levels
 from launch.driver.observe.cures import now, slower
 from launch.driver.observe.health_rows import HealthRow
@@ -118,8 +120,16 @@ def lopsided(history: History, row: HealthRow) -> str:
     rollout, learner = recipe.rollout, recipe.learner
     shares = f"the engines were idle for {idle:.0%} of the step and the learner for {learner_idle:.0%}"
     ranks, workers = now("learner.ranks", learner.ranks), now("rollout.workers", rollout.workers)
-    if idle - learner_idle > levels.LOPSIDED and rollout.workers > 1:
+    side = lacks_gpus(idle, learner_idle)
+    if side == "learner" and rollout.workers > 1:
         return f"{shares}: move GPUs to the learner (raise {ranks}, lower {workers})"
-    if learner_idle - idle > levels.LOPSIDED and learner.ranks > learner.sequence_parallel:
+    if side == "engines" and learner.ranks > learner.sequence_parallel:
         return f"{shares}: move GPUs to the engines (raise {workers}, lower {ranks})"
     return ""
+
+
+def lacks_gpus(engines_idle: float, learner_idle: float) -> Literal["engines", "learner"] | None:
+    """The side for which the other one waits, by shares of the time; None where neither does by much."""
+    if abs(engines_idle - learner_idle) <= levels.LOPSIDED:
+        return None
+    return "learner" if engines_idle > learner_idle else "engines"

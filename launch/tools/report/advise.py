@@ -20,9 +20,10 @@ def advise(run: RunDirectory, verdict: Verdict, episodes: Episodes | None) -> li
 
 
 def _all(situation: Situation) -> Iterator[Advice]:
+    advice = [entry for rule in RULES if (entry := rule(situation)) is not None]
+    divided = "lopsided" in situation.found and any(entry.rule == "move_gpus" for entry in advice)
     for several in rules.MANY:
-        yield from several(situation)
-    for rule in RULES:
-        advice = rule(situation)
-        if advice is not None:
-            yield advice
+        for entry in several(situation):
+            if not (divided and entry.rule == "health: lopsided"):  # the rule says it with the division to take
+                yield entry
+    yield from advice

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from launch.driver.observe import levels
+from launch.driver.observe.policy_signs import lacks_gpus
 from launch.run_dir.directory import RunDirectory
 from launch.tools.plan.calibrate import CPU_FIXED, Calibration, calibrate, predict
 from launch.tools.plan.split import fewer_needed
@@ -109,19 +110,18 @@ def _number(value: object) -> float:
 
 
 def move_gpus(run: Situation) -> Advice | None:
-    """One side is full and the other waits for it."""
+    """One side waits for the other: the run's sign `lopsided`, with the division that would be the fastest."""
     stage, busy, waits = run.stage, run.stage.engine_busy, run.stage.learner_waits
-    if not run.gpus or busy is None or waits is None or "lopsided" in run.found or not stage.has_enough:
+    if not run.gpus or busy is None or waits is None or not stage.has_enough or _both_wait(busy, waits):
         return None
     if stage.setting("cluster.placement") not in (None, "split"):  # there is nothing to move
         return None
-    starved, idle = waits > levels.WAITS and busy > levels.FULL, busy < levels.IDLE and waits < levels.WORKS
-    split = split_of(stage) if starved or idle else None
-    if split is None:
+    side, split = lacks_gpus(1 - busy, waits), split_of(stage)
+    if side is None or split is None:
         return None
     speeds = calibration_of(run)
     workers, ranks, seconds = list_divisions(split)[0] if speeds is None else simulate_divisions(split, speeds)
-    if (workers > split.workers) != starved or workers == split.workers:
+    if workers == split.workers or (workers > split.workers) != (side == "engines"):
         return None
     how = (
         "if both sides scale with their GPUs" if speeds is None else "in a simulation with the run's lengths and speeds"
@@ -129,7 +129,7 @@ def move_gpus(run: Situation) -> Advice | None:
     cause = (
         f"The learner waits {share(waits)} of the time for rollouts and the engines are {share(busy)} busy: "
         "move GPUs to the engines"
-        if starved
+        if side == "engines"
         else f"The engines are {share(busy)} busy and the learner waits {share(waits)} of the time: "
         "move GPUs to the learner"
     )
@@ -153,7 +153,7 @@ def both_wait(run: Situation) -> Advice | None:
     stage, busy, waits = run.stage, run.stage.engine_busy, run.stage.learner_waits
     if not run.gpus or busy is None or waits is None or not stage.has_enough:
         return None
-    if waits <= levels.WAITS or busy >= levels.IDLE:
+    if not _both_wait(busy, waits):
         return None
     lag, tail = stage.setting("loop.max_policy_lag"), tail_of(run)
     longest = (
@@ -170,6 +170,11 @@ def both_wait(run: Situation) -> Advice | None:
         steps=_all_steps(stage),
         numbers={"busy": busy, "waits": waits},
     )
+
+
+def _both_wait(busy: float, waits: float) -> bool:
+    """busy: share of the engines' time. waits: of the learner's."""
+    return waits > levels.WAITS and busy < levels.IDLE
 
 
 def tail_of(run: Situation) -> float | None:

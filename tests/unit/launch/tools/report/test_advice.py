@@ -258,19 +258,28 @@ def timed(waits: float, busy: float, update: float | None = None, count: int = 1
     ("waits", "busy", "rule", "key"),
     [
         (0.6, 0.97, "move_gpus", "rollout.workers=4 learner.ranks=4"),  # 9.7 s on 2 engines against 4 s on 6 ranks
-        (0.6, 0.85, None, None),
-        (0.4, 0.97, None, None),
+        (0.4, 0.97, "move_gpus", "rollout.workers=3 learner.ranks=5"),
+        (0.27, 0.97, None, None),
         (0.5, 0.5, "both_wait", "loop.max_policy_lag=2"),
         (0.5, 0.6, None, None),
         (0.4, 0.5, None, None),
         (0.05, 0.3, "move_gpus", "rollout.workers=1 learner.ranks=7"),
-        (0.1, 0.3, None, None),
+        (0.46, 0.3, "both_wait", "loop.max_policy_lag=2"),
+        (0.1, 0.66, None, None),
     ],
 )
 def test_who_waits_for_whom(tmp_path: Path, waits: float, busy: float, rule: str | None, key: str | None) -> None:
     items = advice(tmp_path, timed(waits, busy), **GPU)
     assert [(item.rule, item.key) for item in items] == ([(rule, key)] if rule else [])
     assert advice(tmp_path / "cpu", timed(waits, busy)) == []  # two parts that share cores have nothing to divide
+
+
+def test_a_division_is_said_once_with_its_keys(tmp_path: Path) -> None:
+    """The run has found it too; where no other division is faster its own sentence stays."""
+    finding = {"stage": "rl", "what": "lopsided", "says": "x", "first_step": 1, "last_step": 9, "steps": 9, "of": 12}
+    health = {"status": "done", "steps": 12, "health": [finding]}
+    assert rules(advice(tmp_path / "a", timed(0.6, 0.97), summary=health, **GPU)) == ["move_gpus"]
+    assert rules(advice(tmp_path / "b", timed(0.1, 0.66), summary=health, **GPU)) == ["health: lopsided"]
 
 
 def test_speed_is_no_topic_while_something_is_wrong(tmp_path: Path) -> None:
