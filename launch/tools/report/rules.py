@@ -201,18 +201,27 @@ def _measure(run: Situation) -> str:
     return run.verdict.after.result.measure if run.verdict.after is not None else "accuracy"
 
 
+SIGNS_OF_TOOLS = {"judge": ("unread", ("errors_cut", "errors_unparsable")), "search": ("unanswered", ("errors",))}
+
+
 def tool_errors(run: Situation) -> Iterator[Advice]:
-    """A tool fails often, or is not asked any more."""
+    """A tool fails often, or is not asked any more.
+
+    `errors_hopeless` are answers that are wrong, and no errors of a tool; what a finding of the run is about is not
+    said again.
+    """
     for tool in tools_of(run.stage):
         calls, errors = (_increase(run.stage, tool, name) for name in ("calls", "errors"))
-        errors -= _increase(run.stage, tool, "errors_hopeless")  # answers that are wrong, no error of a tool
+        sign, kinds = SIGNS_OF_TOOLS.get(tool, ("", ()))
+        no_errors = ("errors_hopeless", *(kinds if sign in run.found else ()))
+        errors -= sum(_increase(run.stage, tool, name) for name in no_errors)
         link: dict[str, Any] = {"label": f"calls of {tool}", "href": "#chart/tools", "steps": run.stage.last_steps}
         link["key"] = key_of_tool(run.stage, tool)
         open_now = run.stage.last.column(f"tool/{tool}/breaker_open")
         if len(open_now) and open_now[-1] > 0:
             text = f"{tool} answers no calls: its circuit is open after too many errors."
             yield Advice(rule="tool", level="broken", text=text, **link)
-        elif calls > 0 and errors / calls > levels.ERRORS:
+        elif calls > 0 and errors / calls >= levels.ERRORS:
             text = f"{share(errors / calls)} of the calls of {tool} fail ({number(errors)} of {number(calls)})."
             numbers = {"errors": errors, "calls": calls}
             yield Advice(rule="tool", level="wrong", text=text, numbers=numbers, **link)

@@ -99,7 +99,7 @@ def test_of_a_run_without_a_summary_the_events_have_the_findings(tmp_path: Path)
 
 
 @pytest.mark.parametrize(
-    ("errors", "opened_now", "level"), [(6.0, 0.0, "wrong"), (5.0, 0.0, None), (0.0, 1.0, "broken")]
+    ("errors", "opened_now", "level"), [(5.0, 0.0, "wrong"), (4.0, 0.0, None), (0.0, 1.0, "broken")]
 )
 def test_tools_that_fail(tmp_path: Path, errors: float, opened_now: float, level: str | None) -> None:
     """Counts are since the workers' start: the last row of 100 calls has them all."""
@@ -109,6 +109,15 @@ def test_tools_that_fail(tmp_path: Path, errors: float, opened_now: float, level
     items = advice(tmp_path, rows, env={"retriever": {"guard": {"deadline_s": 30.0}}})
     key = "env.retriever.guard.deadline_s"
     assert [(item.rule, item.level, item.key) for item in items] == ([("tool", level, key)] if level else [])
+
+
+@pytest.mark.parametrize(("timeouts", "again"), [(4.0, False), (5.0, True)])
+def test_errors_that_the_run_has_found_are_not_counted_again(tmp_path: Path, timeouts: float, again: bool) -> None:
+    counts = {"calls": 100.0, "errors": 9.0 + timeouts, "errors_unparsable": 9.0, "errors_timeout": timeouts}
+    row = {f"tool/judge/{key}": count for key, count in counts.items()}
+    finding = {"stage": "rl", "what": "unread", "says": "x", "first_step": 1, "last_step": 1, "steps": 1, "of": 1}
+    items = advice(tmp_path, [steps(1)[0] | row], summary={"status": "done", "steps": 1, "health": [finding]})
+    assert rules(items) == ["health: unread", *(["tool"] if again else [])]
 
 
 def test_a_count_begins_before_the_stage_and_goes_on_after_a_gap(tmp_path: Path) -> None:
