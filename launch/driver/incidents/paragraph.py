@@ -31,7 +31,7 @@ SHOWN = 8  # parts of which the place is named
 
 
 @dataclass(frozen=True, slots=True)
-class Advice:
+class Remedy:
     cause: str
     holds: Callable[[Facts], bool]
     text: str
@@ -54,90 +54,90 @@ _full_gpu = _says("cuda out of memory")
 _killed = _says("sigkill", "out of memory", "oom")
 
 # The first that holds stand first; at most three are shown.
-ADVICE: tuple[Advice, ...] = (
-    Advice(
+ADVICE: tuple[Remedy, ...] = (
+    Remedy(
         "stopped",
         _has(STOPPED),
         "A process is stopped (SIGSTOP: a debugger, job control, a batch system that suspends). `kill -CONT PID` lets "
         "it continue; the run restarts it by itself once its ping is late.",
     ),
-    Advice(
+    Remedy(
         "disk full",
         _says("no space left", "disk quota"),
         "Make room on the disk of the run directory (`df`), then give the same command: it continues the run.",
     ),
-    Advice(
+    Remedy(
         "node memory",
         _full_node,
         "Ray ended it since the memory of its node was full: `Top 10 memory users` in logs/ray-raylet.out says whose "
         "it was. Fewer rollout.workers, a smaller engine.kv_cache_mb or learner.tokens_per_row take less.",
     ),
-    Advice(
+    Remedy(
         "GPU memory",
         _full_gpu,
         "A GPU has too little memory: `rlsys plan CONFIG` shows the sum; lower engine.gpu_memory_utilization or "
         "learner.tokens_per_row.",
     ),
-    Advice(
+    Remedy(
         "memory",
         lambda facts: _killed(facts) and not (_full_node(facts) or _full_gpu(facts)),
         "The kernel may have killed it for memory: `dmesg -T | grep -i oom`; machine.txt has what was free. Fewer "
         "rollout.workers or a shorter engine.max_model_len take less.",
     ),
-    Advice(
+    Remedy(
         "disk",
         _has(DISK),
         "A process waits in the kernel for a disk or a network file system: see `dmesg`, and whether `ls` of the run "
         "directory answers.",
     ),
-    Advice(
+    Remedy(
         "tool",
         lambda facts: facts.kind == "stall" and not facts.phase.get("overdue") and "does not answer" in facts.text,
         "A tool is away, and what needs it waits: its own log and its address say more; the run continues when it "
         "answers.",
     ),
-    Advice(
+    Remedy(
         "weights",
         lambda facts: facts.kind == "refused",
         "Engine and learner compute different log-probabilities: mismatch/* of metrics.jsonl, engine.dtype and "
         "loop.mismatch_limit; one engine alone points to its GPU.",
     ),
-    Advice(
+    Remedy(
         "late weights",
         lambda facts: facts.kind == "delivery_late",
         "Engines load weights too slowly: weights/* of metrics.jsonl, loop.publish_deadline_s, cluster.weights_dir on "
         "a faster disk; `rlsys doctor` measures the links between nodes.",
     ),
-    Advice(
+    Remedy(
         "episodes",
         _in_phase("wait_rollout"),
         "Workers that are at work (tokens/generated_per_s, tool/*) play long episodes: rollout.episode_timeout_s and "
         "rollout.max_response_tokens bound them. Workers that are all idle point to a tool: see the stacks.",
     ),
-    Advice(
+    Remedy(
         "ranks",
         _in_phase("update", "build", "export", "held_out"),
         "Compare the stacks of the ranks: one that stands elsewhere than the others keeps them in a collective. "
         "learner.update_timeout_s ends the wait; cluster.env NCCL_DEBUG=INFO says more on GPUs.",
     ),
-    Advice(
+    Remedy(
         "checkpoint",
         _in_phase("checkpoint"),
         "The disk of the run directory is slow: `rlsys doctor` looks at it; checkpoint.every writes fewer.",
     ),
-    Advice(
+    Remedy(
         "publish",
         _in_phase("publish_previous"),
         "An engine does not load new weights: its stack and its log say where it stands; loop.publish_deadline_s ends "
         "the wait.",
     ),
-    Advice(
+    Remedy(
         "restart",
         lambda facts: facts.kind == "lost",
         "The run restarts it and plays its groups again: nothing is to be done unless it happens again and again. The "
         "part's log, in logs/, ends with what it said last.",
     ),
-    Advice(
+    Remedy(
         "failed",
         lambda facts: facts.kind == "failed",
         "The same command continues the run from its newest checkpoint, if there is one, once the cause is removed; "
