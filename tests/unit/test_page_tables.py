@@ -9,7 +9,9 @@ import pytest
 from envs.protocols import PROTOCOLS
 from launch.checks.models import REFUSED, TRAINED
 from launch.config.synonyms import load_synonyms
+from launch.driver.observe.held_out import OF_EVALUATIONS
 from launch.driver.observe.meanings import ENVS, OWN, STEP, UPDATE
+from launch.driver.observe.signs import SIGNS
 from launch.tools.analysis.figures import FIGURES
 from learners.algorithms import ALGORITHMS
 from learners.group import merge_reports
@@ -41,6 +43,12 @@ def test_every_metric_is_explained_in_the_page_as_in_the_code() -> None:
     page = (DOCS / "run-directory.md").read_text()
     for table in (STEP, UPDATE, ENVS, OWN):
         assert "\n".join(["| key | meaning |", "|---|---|", *(meaning.row() for meaning in table)]) + "\n" in page
+
+
+def test_every_sign_of_health_has_a_row() -> None:
+    table = [cells[0] for cells in rows(DOCS / "run-directory.md") if len(cells) == 3]
+    names = {name for cell in table for name in re.findall("`([a-z_]+)`", cell)}
+    assert set(SIGNS) | set(OF_EVALUATIONS) <= names
 
 
 def test_every_figure_has_a_row_with_its_question_and_its_papers() -> None:

@@ -34,7 +34,7 @@ from launch.driver.evaluation.sets import plays_of
 from launch.driver.incidents import collect
 from launch.driver.observe import levels
 from launch.driver.observe.phases import Phase, PhaseWatch
-from launch.driver.observe.signs import SIGNS
+from launch.driver.observe.signs import SIGNS, Proof
 from launch.driver.run import first_delivery, written
 from launch.run_dir import lines
 from launch.tools.report import at_end, kept, page
@@ -252,7 +252,7 @@ TOYS = (
     Toy("cut off", put=(levels, "CUT", 0.9)),
     Toy("drifted", put=(levels, "DRIFTED_LEAST", 3.0)),
     Toy("collapsed", put=(levels, "COLLAPSED", 0.02)),
-    Toy("steps until cut off", put=(SIGNS, "cut", replace(SIGNS["cut"], proof=levels.Proof(episodes=None)))),
+    Toy("steps until cut off", put=(SIGNS, "cut", replace(SIGNS["cut"], proof=Proof(episodes=None)))),
 )
 
 

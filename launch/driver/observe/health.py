@@ -14,7 +14,7 @@ from typing import Any
 from launch.driver.observe import levels
 from launch.driver.observe.health_rows import HealthRow, read_row
 from launch.driver.observe.history import HealthSetting, History
-from launch.driver.observe.signs import SIGNS
+from launch.driver.observe.signs import OTHERWISE, SIGNS, Proof
 from rlsys.types import Failure
 
 
@@ -83,7 +83,7 @@ class HealthMonitor:
         proof = SIGNS[name].proof
         steps = proof.from_start if proof.from_start and streak.steps == self._history.steps else proof.steps
         if name == "cut" and self._history.cut.share >= levels.NEARLY_ALL:
-            steps = levels.OTHERWISE.steps  # of small steps too: their chance is not that of nearly all
+            steps = OTHERWISE.steps  # of small steps too: their chance is not that of nearly all
         return (proof.episodes is not None and streak.episodes >= proof.episodes) or (
             steps is not None and streak.steps >= steps
         )
@@ -113,6 +113,6 @@ class HealthMonitor:
         return [replace(finding, of=self._history.steps) for finding in findings.values()]
 
 
-def _evidence(proof: levels.Proof, row: HealthRow) -> float:
+def _evidence(proof: Proof, row: HealthRow) -> float:
     """Episodes of the step, or a share of them. Above 0 also where none are known, as in a supervised stage."""
     return max(row.episodes * (getattr(row, proof.of) if proof.of else 1.0), 1e-9)

@@ -1,15 +1,13 @@
-"""From which number on something is said of a run, and after how much proof: all levels of the live hints and of the
+"""From which number on something is said of a run: all levels of its signs (`launch.driver.observe.signs`) and of the
 report's rules, each with its unit and its reason.
 
 They hold for a scratch policy on two cores as for a pretrained 7B model on eight GPUs: shares are of episodes or
-tokens, what a policy has of its own (entropy, norms, lengths) is measured against itself, and proof is counted in
-episodes. A step of 7B has a thousand and takes a quarter of an hour: to wait for three says nothing more.
+tokens, and what a policy has of its own (entropy, norms, lengths) is measured against itself.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 
 class Limit(float):
@@ -22,21 +20,6 @@ class Limit(float):
         limit = super().__new__(cls, value)
         limit.unit, limit.why = unit, why
         return limit
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Proof:
-    """In how many episodes or steps in a row something has to hold before it is said: whichever are there first.
-
-    None: never by their number. from_start: steps of what has held since the stage began. of: the share of the episodes
-    that counts, of what is a share of them.
-    """
-
-    episodes: float | None = 800
-    steps: int | None = 3
-    from_start: int | None = None
-    of: str = ""  # a field of `HealthRow`
-    why: str = "siblings do the same: 800 episodes are 100 groups of 8; and three small steps in a row are no chance"
 
 
 EPISODES, EPISODES_LESS, GROUPS, NATS = "of the episodes", "episodes", "of the groups", "nats a token"
@@ -80,9 +63,6 @@ LEAST_GAP = Limit(1e-3, NATS, "below, rounding alone doubles")
 LOPSIDED = Limit(
     0.25, "of the time", "by which one side is idle more than the other: GPUs of it would shorten the step"
 )
-
-# -- how much proof, where a sign has none of its own (`launch.driver.observe.signs`) ----------------------------------
-OTHERWISE = Proof()
 
 # -- the report, of a run that is over or goes on ----------------------------------------------------------------------
 LAST = 10  # steps that "now" means; few and large ones stand for it as soon as they have LAST_EPISODES

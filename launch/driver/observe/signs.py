@@ -10,9 +10,27 @@ from typing import Literal
 from launch.driver.observe import episode_signs, policy_signs, tool_signs
 from launch.driver.observe.health_rows import HealthRow
 from launch.driver.observe.history import History
-from launch.driver.observe.levels import OTHERWISE, Proof
 
 Severity = Literal["broken", "wrong", "slow", "cheap"]  # broken: nothing is learned any more
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Proof:
+    """In how many episodes or steps in a row something has to hold before it is said: whichever are there first. A step
+    of 7B has a thousand episodes and takes a quarter of an hour: to wait for three says nothing more.
+
+    None: never by their number. from_start: steps of what has held since the stage began. of: the share of the episodes
+    that counts, of what is a share of them.
+    """
+
+    episodes: float | None = 800
+    steps: int | None = 3
+    from_start: int | None = None
+    of: str = ""  # a field of `HealthRow`
+    why: str = "siblings do the same: 800 episodes are 100 groups of 8; and three small steps in a row are no chance"
+
+
+OTHERWISE = Proof()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,10 +11,10 @@ from launch.config.compose import compose
 from launch.driver.observe import levels
 from launch.driver.observe.health import HealthMonitor
 from launch.driver.observe.history import HealthSetting
-from launch.driver.observe.signs import SIGNS
+from launch.driver.observe.signs import OTHERWISE, SIGNS
 from rlsys.types import Failure, FailureKind
 
-PATIENCE = levels.OTHERWISE.steps or 0
+PATIENCE = OTHERWISE.steps or 0
 KEYS = ["rollout.max_turn_tokens=64", "rollout.temperature=0.7", "loop.max_token_lag=1"]
 RECIPE = compose("quickstart", KEYS).stages[-1].config
 HEALTHY = {  # of a step of the quickstart
