@@ -74,7 +74,8 @@ def health(run: Situation) -> Iterator[Advice]:
                 yield Advice(rule="health", level="wrong", text=text_of(event.get("text")), steps=(step, step))
 
 
-def _no_signal(run: Situation, easy: bool) -> Advice | None:
+def difficulty(run: Situation) -> Advice | None:
+    """Most groups have only right answers (`easy`), or only wrong ones (`hard`)."""
     stage, rows = run.stage, run.stage.last
     lacking, right = count_groups(rows).without_signal, stage.right_now
     if (
@@ -85,7 +86,8 @@ def _no_signal(run: Situation, easy: bool) -> Advice | None:
         or run.found & NO_CONTRAST
     ):
         return None
-    if not (right > levels.EASY if easy else right < levels.HARD):
+    is_easy = right > levels.EASY
+    if not is_easy and right >= levels.HARD:
         return None
     last = f"of the last {len(rows)} steps" if len(rows) > 1 else "of the last step"
     begin = f"{share(lacking)} of the groups {last} carry no signal; right answers are at {share(right)}"
@@ -93,26 +95,16 @@ def _no_signal(run: Situation, easy: bool) -> Advice | None:
     label, href = plural(count_groups(rows).filtered, "group"), f"#t?step={first}-{until}&advantage=none&play=none"
     numbers = {"without_signal": lacking, "right": right}
     size, adaptive = stage.setting("loop.group_size"), stage.setting("curriculum.name") == "difficulty"
-    if easy:
+    if is_easy:
         harder = ", also with this curriculum: give harder tasks" if adaptive else ""
         text, key = f"{begin}: the tasks have become easy{harder}.", None if adaptive else "curriculum.name=difficulty"
     else:
         text = f"{begin}: the tasks are too hard: an sft stage before this one, larger groups, or easier tasks."
         key = f"loop.group_size={2 * size}" if type(size) is int else None
     return Advice(
-        rule="easy" if easy else "hard", level="wrong", text=text, key=key, label=label, href=href,
+        rule="easy" if is_easy else "hard", level="wrong", text=text, key=key, label=label, href=href,
         steps=(first, until), numbers=numbers,
     )  # fmt: skip
-
-
-def easy(run: Situation) -> Advice | None:
-    """Most groups have only right answers."""
-    return _no_signal(run, easy=True)
-
-
-def hard(run: Situation) -> Advice | None:
-    """Most groups have only wrong answers."""
-    return _no_signal(run, easy=False)
 
 
 def _thirds(stage: Stage, key: str) -> tuple[float, float] | None:
@@ -259,5 +251,5 @@ def key_of_tool(stage: Stage, tool: str) -> str | None:
     return key if key is not None and stage.setting(key) is not None else None
 
 
-RULES: tuple[Rule, ...] = (ended_early, worse, easy, hard, cut, unproven)
+RULES: tuple[Rule, ...] = (ended_early, worse, difficulty, cut, unproven)
 MANY = (health, tool_errors)  # rules that may say several things
