@@ -6,7 +6,7 @@ given only where nothing stands above it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -60,7 +60,7 @@ class Situation:
     found: frozenset[str]  # names of health findings of the stage: what they say is not said again
 
 
-Rule = Callable[[Situation], Advice | None]
+Rule = Callable[[Situation], Iterator[Advice]]
 
 
 def situation_of(run: RunDirectory, verdict: Verdict, episodes: Episodes | None) -> Situation | None:
@@ -90,7 +90,7 @@ def text_of(value: object) -> str:
     return visible(str(value))[:LONGEST]
 
 
-def sort_advice(advice: Iterator[Advice]) -> list[Advice]:
+def sort_advice(advice: Iterable[Advice]) -> list[Advice]:
     """By level, in the order of the rules; speed only where nothing stands above it."""
     ordered = sorted(advice, key=lambda entry: ORDER.index(entry.level))[:MOST]
     serious = [entry for entry in ordered if entry.level not in SPEED]

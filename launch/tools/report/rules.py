@@ -27,17 +27,17 @@ LINKS = {  # of findings that are seen best in something else than all episodes 
 NO_CONTRAST = frozenset({"untrained", "starved", "unsolved", "silent", "malformed", "cut"})
 
 
-def ended_early(run: Situation) -> Advice | None:
+def ended_early(run: Situation) -> Iterator[Advice]:
     """It did not end by itself, and the same command continues it."""
     state, step = run.run.state, last_step(run.run)
     if state not in ("failed", "killed"):
-        return None
+        return
     checkpoints = sorted(
         (path for path in (run.run.path / "checkpoints").glob("step-*") if FOLDER.fullmatch(path.name)), key=step_of
     )
     origin = checkpoints[-1].name if checkpoints else "the beginning"
     ended = f"failed after step {step}: {reason(run.run)}" if state == "failed" else f"was killed after step {step}"
-    return Advice(
+    yield Advice(
         rule="ended_early", level="broken", key=_command(run.run), label="events", href="#events", steps=(step, step),
         text=f"The run {ended}. The same command continues it from {origin}.",
     )  # fmt: skip
@@ -74,7 +74,7 @@ def health(run: Situation) -> Iterator[Advice]:
                 yield Advice(rule="health", level="wrong", text=text_of(event.get("text")), steps=(step, step))
 
 
-def difficulty(run: Situation) -> Advice | None:
+def difficulty(run: Situation) -> Iterator[Advice]:
     """Most groups have only right answers (`easy`), or only wrong ones (`hard`)."""
     stage, rows = run.stage, run.stage.last
     lacking, right = count_groups(rows).without_signal, stage.right_now
@@ -85,10 +85,10 @@ def difficulty(run: Situation) -> Advice | None:
         or lacking <= levels.FILTERED
         or run.found & NO_CONTRAST
     ):
-        return None
+        return
     is_easy = right > levels.EASY
     if not is_easy and right >= levels.HARD:
-        return None
+        return
     last = f"of the last {len(rows)} steps" if len(rows) > 1 else "of the last step"
     begin = f"{share(lacking)} of the groups {last} carry no signal; right answers are at {share(right)}"
     first, until = stage.last_steps
@@ -101,7 +101,7 @@ def difficulty(run: Situation) -> Advice | None:
     else:
         text = f"{begin}: the tasks are too hard: an sft stage before this one, larger groups, or easier tasks."
         key = f"loop.group_size={2 * size}" if type(size) is int else None
-    return Advice(
+    yield Advice(
         rule="easy" if is_easy else "hard", level="wrong", text=text, key=key, label=label, href=href,
         steps=(first, until), numbers=numbers,
     )  # fmt: skip
@@ -115,14 +115,14 @@ def _thirds(stage: Stage, key: str) -> tuple[float, float] | None:
     return (first, last) if not few and first is not None and last is not None else None
 
 
-def cut(run: Situation) -> Advice | None:
+def cut(run: Situation) -> Iterator[Advice]:
     """More and more episodes run into a limit of tokens while the reward falls, and not yet as many as health names."""
     stage = run.stage
     limits, rewards = (_thirds(stage, key) for key in ("episode/token_limit", "reward/mean"))
     if "cut" in run.found or limits is None or rewards is None or rewards[1] >= rewards[0]:
-        return None
+        return
     if limits[1] < levels.CUT_NOW or limits[1] - limits[0] < levels.CUT_MORE:
-        return None
+        return
     rose = f"{share(limits[1])} of the episodes are cut off by a token limit, {share(limits[0])} at first"
     keys = ("rollout.max_turn_tokens", "rollout.max_response_tokens", "engine.max_model_len")
     settings = {key: value for key in keys if type(value := stage.setting(key)) is int}
@@ -134,7 +134,7 @@ def cut(run: Situation) -> Advice | None:
         first = next(iter(reached), None)
     else:
         first = next(iter(reached or settings), None)
-    return Advice(
+    yield Advice(
         rule="cut",
         level="wrong",
         text=f"{rose}, and the reward fell from {score(rewards[0])} to {score(rewards[1])}: raise {options}.",
@@ -146,21 +146,21 @@ def cut(run: Situation) -> Advice | None:
     )
 
 
-def unproven(run: Situation) -> Advice | None:
+def unproven(run: Situation) -> Iterator[Advice]:
     """The training reward rises, and held-out tasks do not get better."""
     stage = run.stage
     first, last = (mean(rows.known("reward/mean")) for rows in stage.ends)
     low, high = stage.rows.known("reward/min"), stage.rows.known("reward/max")
     if run.verdict.level not in ("flat", "bad") or first is None or last is None or not stage.has_ends:
-        return None
+        return
     distance = float(high.max() - low.min()) if len(low) and len(high) else abs(first)
     if last - first < levels.PAYS * distance or distance <= 0:
-        return None
+        return
     begin, end = stage.last_steps
     paid = (first + last) / 2
     wrong = count_episodes(run.episodes, begin, end, paid)
     ask = f"reward>{paid:.3g}&correct=0" if wrong else "sort=-reward"
-    return Advice(
+    yield Advice(
         rule="unproven",
         level="wrong",
         text=f"The reward rose from {score(first)} to {score(last)}, and held-out {_measure(run)} did not: it may pay "
@@ -172,14 +172,14 @@ def unproven(run: Situation) -> Advice | None:
     )
 
 
-def worse(run: Situation) -> Advice | None:
+def worse(run: Situation) -> Iterator[Advice]:
     """Held-out tasks fell, by too little for the health check, which asks that two intervals do not meet."""
     before, after = run.verdict.before, run.verdict.after
     if run.verdict.level != "bad" or before is None or after is None or HELD_OUT in run.found:
-        return None
+        return
     rate, first, last = run.stage.setting("learner.lr"), before.of.step, after.of.step
     is_own = before.of.stage == after.of.stage == run.stage.name  # else it may be another stage that undid it
-    return Advice(
+    yield Advice(
         rule="worse", level="wrong",
         key=f"stages.{run.stage.name}.learner.lr={rate / 2:g}" if is_own and type(rate) in (int, float) else None,
         text=f"Held-out {_measure(run)} fell from {score(before.value)} (step {first}) to {score(after.value)} (step "
@@ -251,5 +251,4 @@ def key_of_tool(stage: Stage, tool: str) -> str | None:
     return key if key is not None and stage.setting(key) is not None else None
 
 
-RULES: tuple[Rule, ...] = (ended_early, worse, difficulty, cut, unproven)
-MANY = (health, tool_errors)  # rules that may say several things
+RULES: tuple[Rule, ...] = (health, tool_errors, ended_early, worse, difficulty, cut, unproven)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 
@@ -109,20 +110,20 @@ def _number(value: object) -> float:
     return float(value) if isinstance(value, int | float) else 0.0
 
 
-def move_gpus(run: Situation) -> Advice | None:
+def move_gpus(run: Situation) -> Iterator[Advice]:
     """One side waits for the other: the run's sign `lopsided`, with the division that would be the fastest."""
     stage, busy, waits = run.stage, run.stage.engine_busy, run.stage.learner_waits
     if not run.gpus or busy is None or waits is None or not stage.has_enough or _both_wait(busy, waits):
-        return None
+        return
     if stage.setting("cluster.placement") not in (None, "split"):  # there is nothing to move
-        return None
+        return
     side, split = lacks_gpus(1 - busy, waits), split_of(stage)
     if side is None or split is None:
-        return None
+        return
     speeds = calibration_of(run)
     workers, ranks, seconds = list_divisions(split)[0] if speeds is None else simulate_divisions(split, speeds)
     if workers == split.workers or (workers > split.workers) != (side == "engines"):
-        return None
+        return
     how = (
         "if both sides scale with their GPUs" if speeds is None else "in a simulation with the run's lengths and speeds"
     )
@@ -136,7 +137,7 @@ def move_gpus(run: Situation) -> Advice | None:
     least = stage.setting("rollout.min_workers")
     extra_keys = fewer_needed(workers, least) if type(least) is int else []
     step = mean(stage.rows.known("time/step")) or 0.0
-    return Advice(
+    yield Advice(
         rule="move_gpus",
         level="slow",
         text=f"{cause}. A step takes {number(step)} s; {number(seconds)} s {how}.",
@@ -148,18 +149,18 @@ def move_gpus(run: Situation) -> Advice | None:
     )
 
 
-def both_wait(run: Situation) -> Advice | None:
+def both_wait(run: Situation) -> Iterator[Advice]:
     """Neither works most of the time: they wait for each other, or for the longest episodes."""
     stage, busy, waits = run.stage, run.stage.engine_busy, run.stage.learner_waits
     if not run.gpus or busy is None or waits is None or not stage.has_enough:
-        return None
+        return
     if not _both_wait(busy, waits):
-        return None
+        return
     lag, tail = stage.setting("loop.max_policy_lag"), tail_of(run)
     longest = (
         f" The longest episode of a step takes {number(tail)} x the median." if tail and tail > levels.TAIL else ""
     )
-    return Advice(
+    yield Advice(
         rule="both_wait",
         level="slow",
         text=f"The learner waits {share(waits)} of the time and the engines are only {share(busy)} busy: both wait for "
@@ -191,16 +192,16 @@ def tail_of(run: Situation) -> float | None:
     return mean(ratios)
 
 
-def slow_tools(run: Situation) -> Advice | None:
+def slow_tools(run: Situation) -> Iterator[Advice]:
     """Episodes spend their time in tools."""
     rows = run.stage.last
     spent = {name: total(rows.known(f"time/episode_{name}")) for name in ("generate", "tool", "score")}
     total_s = sum(spent.values())
     if not run.stage.has_enough or total_s <= 0 or spent["tool"] <= levels.TOOLS * total_s:
-        return None
+        return
     part = spent["tool"] / total_s
     flight = run.stage.setting("rollout.in_flight")
-    return Advice(
+    yield Advice(
         rule="slow_tools",
         level="slow",
         text=f"Tools take {share(part)} of the seconds of an episode: more episodes in flight hide that.",
@@ -212,11 +213,11 @@ def slow_tools(run: Situation) -> Advice | None:
     )
 
 
-def useless_tokens(run: Situation) -> Advice | None:
+def useless_tokens(run: Situation) -> Iterator[Advice]:
     """The learner computes many tokens for each that it trains."""
     useful = mean(run.stage.last.known("tokens/useful_share"))
     if not run.gpus or useful is None or useful >= levels.USEFUL or not run.stage.has_enough:
-        return None
+        return
     rows, padding = (total(run.stage.last.known(f"learner/{name}")) for name in ("rows", "padding_rows"))
     padded = rows > 0 and padding > levels.PADDING * rows
     size = run.stage.setting("learner.tokens_per_row")
@@ -225,7 +226,7 @@ def useless_tokens(run: Situation) -> Advice | None:
         if padded
         else "the rest are prompts and replies"
     )
-    return Advice(
+    yield Advice(
         rule="useless_tokens",
         level="cheap",
         text=f"{share(useful)} of the tokens that the learner computes are trained: {why}.",
@@ -241,7 +242,7 @@ RANK = "memory/learner_rss_peak_mb"  # of the largest: taken for each
 MEMORY = {"engine/rss_mb": "engines", RANK: "ranks", "memory/driver_rss_mb": "driver"}
 
 
-def memory(run: Situation) -> Advice | None:
+def memory(run: Situation) -> Iterator[Advice]:
     """It grows in a straight line that reaches what the machines have before the planned end."""
     node_gb = [node["memory_gb"] for node in nodes_of(run.run) if type(node.get("memory_gb")) in (int, float)]
     limit_mb = sum(float(gb) for gb in node_gb if 0 < gb < 1e9) * 1e9 / 2**20
@@ -254,12 +255,12 @@ def memory(run: Situation) -> Advice | None:
     used_mb = sum(float(column[-1]) * times.get(key, 1.0) for key, column in columns.items() if len(column))
     growth = sum(slopes.values())
     if limit_mb <= 0 or steps_left <= 0 or growth <= 0 or used_mb + growth * steps_left < limit_mb:
-        return None
+        return
     key, most = max(slopes.items(), key=lambda item: item[1])
     at = last_step(run.run) + max(0, int((limit_mb - used_mb) / growth))
     groups, size = (run.stage.setting(f"loop.{name}") for name in ("groups_per_step", "group_size"))
     per = f", {number(1000 * most / (groups * size))} MiB per 1,000 trajectories" if groups and size else ""
-    return Advice(
+    yield Advice(
         rule="memory",
         level="wrong",
         text=f"The memory of the {MEMORY[key]} grows by {number(most)} MiB a step{per}: all {number(limit_mb / 1024)} "
