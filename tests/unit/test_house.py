@@ -14,13 +14,13 @@ FUNCTION_LINES, FILE_LINES = 60, 400
 # The most lines of Python in each folder. Growth is a decision: a change that needs more raises the number here, and
 # its commit says what the lines are worth; one that removes lines lowers it.
 BUDGET = {
-    "rlsys": 9_204,
-    "envs": 27_495,
+    "rlsys": 9_219,
+    "envs": 27_554,
     "actors": 6_163,
     "learners": 5_920,
-    "launch": 40_077,
+    "launch": 40_154,
     "benchmarks": 9_722,
-    "tests": 88_191,
+    "tests": 88_235,
 }
 
 
