@@ -19,7 +19,7 @@ BUDGET = {
     "actors": 6_163,
     "learners": 5_920,
     "launch": 40_154,
-    "benchmarks": 9_722,
+    "benchmarks": 9_811,
     "tests": 88_235,
 }
 
