@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from launch.run_dir.lines import DamageLog, read_lines_if_there, read_object
-from launch.run_dir.names import evaluation_name
+from launch.run_dir.names import EVALUATIONS, EVENTS, METRICS, evaluation_name
 from launch.run_dir.played import EvalResult, read_played
 from launch.run_dir.runs import read_config
 from launch.run_dir.state import State, find_state, is_locked
@@ -80,7 +80,7 @@ def read_directory(path: Path) -> RunDirectory:
     damage = DamageLog()
     config = read_config(path)
     locked = is_locked(path)  # before the rest is read: what ends meanwhile is read again by the next look
-    rows = read_rows(read_lines_if_there(path / "metrics.jsonl", damage), damage)
+    rows = read_rows(read_lines_if_there(path / METRICS, damage), damage)
     events = _read_events(path, damage)
     summary = read_object(path / "summary.json", damage)
     last = int(rows.step[-1]) if len(rows) else None
@@ -98,13 +98,13 @@ def read_directory(path: Path) -> RunDirectory:
 
 
 def _read_events(path: Path, damage: DamageLog) -> tuple[Mapping[str, Any], ...]:
-    lines = read_lines_if_there(path / "events.jsonl", damage)
+    lines = read_lines_if_there(path / EVENTS, damage)
     return tuple(deque((event for event in lines if isinstance(event.get("kind"), str)), MOST_EVENTS))
 
 
 def _read_evaluations(path: Path, damage: DamageLog) -> tuple[Evaluation, ...]:
     evaluations = []
-    for row in read_lines_if_there(path / "evaluations.jsonl", damage):
+    for row in read_lines_if_there(path / EVALUATIONS, damage):
         step, stage, when = row.get("step"), row.get("stage"), row.get("when")
         if type(step) is not int or not isinstance(stage, str) or not isinstance(when, str):
             damage.note("evaluations", "evaluations.jsonl: a line without step, stage and when")

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import gzip
+import json
+import os
 import sys
 import zlib
 from collections.abc import Callable, Iterator, Mapping
@@ -15,6 +17,7 @@ from rlsys.jsonl import json_object
 from rlsys.untrusted import visible
 
 LONGEST = 2**26  # bytes of a line: a damaged or hostile file may be a single one of any length
+TAIL = 2**18  # bytes of a file's end: several rows of metrics, hundreds of events
 
 
 def bounded_lines(file: IO[bytes]) -> Iterator[tuple[int, bytes | None]]:
@@ -98,6 +101,44 @@ def read_lines_if_there(path: Path, damage: DamageLog) -> Iterator[dict[str, Any
         return
     if exists:
         yield from read_lines(path, damage)
+
+
+def read_tail(path: Path) -> Iterator[dict[str, Any]]:
+    """The objects in the last lines of a file, without damaged ones; nothing of what is no file."""
+    try:
+        if not is_there(path):
+            return
+        with path.open("rb") as file:
+            file.seek(max(0, os.fstat(file.fileno()).st_size - TAIL))
+            lines = file.read(TAIL).split(b"\n")
+    except (BadInput, OSError):  # a pipe, perhaps
+        return
+    for line in lines:
+        try:
+            value = json.loads(line)
+        except (ValueError, RecursionError):  # of the first one the beginning is missing, of the last one the end
+            continue
+        if isinstance(value, dict):
+            yield value
+
+
+def whole_lines(path: Path) -> Iterator[tuple[int, bytes]]:
+    """The lines as they stand, by their numbers from 1, for what their digests prove; nothing of what is no file.
+
+    A last one without an end is being written, or was torn by a crash.
+    """
+    with open(path if path.is_file() else os.devnull, "rb") as lines:
+        for number, line in enumerate(lines, start=1):
+            if line.endswith(b"\n"):
+                yield number, line
+
+
+def ends_whole(path: Path) -> bool:
+    """Whether the last line has its end."""
+    with open(path if path.is_file() else os.devnull, "rb") as file:
+        size = file.seek(0, os.SEEK_END)
+        file.seek(max(0, size - 1))
+        return file.read(1) in (b"", b"\n")
 
 
 def read_object(path: Path, damage: DamageLog) -> dict[str, Any]:

@@ -5,7 +5,6 @@ A directory may be another user's, damaged, or that of a run in progress: what c
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
@@ -13,17 +12,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from launch.run_dir.lines import DamageLog, finite_numbers, read_lines_if_there, read_object
+from launch.run_dir.lines import DamageLog, finite_numbers, read_lines_if_there, read_object, read_tail
+from launch.run_dir.names import EVALUATIONS, EVENTS, METRICS
+from launch.run_dir.rows import read_last_step
 from launch.run_dir.runs import read_config
 from launch.run_dir.state import State, find_state, is_locked
 from rlsys.errors import BadInput
-from rlsys.files import is_there
 from rlsys.untrusted import visible
 
-TAIL = 2**18  # bytes of a file's end: several rows of metrics, hundreds of events
 DEEPEST = 3  # folders below the one that is listed: runs/study/setting/seed-0
 MAIN = ("accuracy", "mean_reward")  # the number of a play, the first that it has
-ACTIVE = ("metrics.jsonl", "events.jsonl", "journal.jsonl", "summary.json", "run.json")  # whose times say when it was
+ACTIVE = (METRICS, EVENTS, "journal.jsonl", "summary.json", "run.json")  # whose times say when it was
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,21 +77,19 @@ def list_run(path: Path) -> ListedRun:
     try:
         config = read_config(path)
         locked = is_locked(path)
-        rows = [row for row in read_tail(path / "metrics.jsonl") if type(row.get("step")) is int]
-        last = rows[-1]["step"] if rows else None
+        last = read_last_step(path)
+        steps = last.step if last is not None else None
         summary = read_object(path / "summary.json", damage)
-        state = find_state(
-            locked=locked, summary=summary, events=list(read_tail(path / "events.jsonl")), last_step=last
-        )
+        state = find_state(locked=locked, summary=summary, events=list(read_tail(path / EVENTS)), last_step=steps)
         seed = config.get("seed")
         return ListedRun(
             path=path,
             state=state,
             recipe=visible(str(config.get("name", "")))[:60],
             seed=seed if type(seed) is int else None,
-            step=last or 0,
+            step=steps or 0,
             steps=_planned(config),
-            result=find_result(read_lines_if_there(path / "evaluations.jsonl", damage)),
+            result=find_result(read_lines_if_there(path / EVALUATIONS, damage)),
             active=active,
             size=size,
         )
@@ -126,25 +123,6 @@ def _numbers(row: Mapping[str, Any]) -> dict[str, float]:
 
 def _mapping(value: Any) -> Mapping[str, Any]:
     return value if isinstance(value, Mapping) else {}
-
-
-def read_tail(path: Path) -> Iterator[dict[str, Any]]:
-    """The objects in the last lines of a file that are there whole; nothing of what is no file."""
-    try:
-        if not is_there(path):
-            return
-        with path.open("rb") as file:
-            file.seek(max(0, os.fstat(file.fileno()).st_size - TAIL))
-            lines = file.read(TAIL).split(b"\n")
-    except (BadInput, OSError):  # a pipe, perhaps
-        return
-    for line in lines[:-1]:
-        try:
-            value = json.loads(line)
-        except (ValueError, RecursionError):  # of the first one the beginning is missing
-            continue
-        if isinstance(value, dict):
-            yield value
 
 
 def size_of(path: Path) -> int:

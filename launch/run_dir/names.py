@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-METRICS, EVALUATIONS = "metrics.jsonl", "evaluations.jsonl"
+METRICS, EVALUATIONS, EVENTS = "metrics.jsonl", "evaluations.jsonl", "events.jsonl"
 PLAYING = "playing.json"  # what is played now
 
 

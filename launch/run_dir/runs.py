@@ -13,6 +13,7 @@ from typing import Any
 import yaml
 
 from launch.run_dir.lines import finite_numbers, read_lines
+from launch.run_dir.names import EVALUATIONS, METRICS
 from rlsys.config.mappings import as_plain, nest
 from rlsys.errors import BadInput, require
 from rlsys.untrusted import visible
@@ -69,9 +70,9 @@ class Run:
 def read_run(path: Path, keep: Callable[[str], bool]) -> Run:
     """keep: whether a key of metrics.jsonl is kept. Raises BadInput for what is no run directory, or has no numbers."""
     config = read_config(path)
-    rows = tuple(_measurements(path / "metrics.jsonl", keep))
+    rows = tuple(_measurements(path / METRICS, keep))
     starts = {row.stage: row.step - row.stage_step for row in reversed(rows)}
-    evaluations = tuple(_measurements(path / "evaluations.jsonl", lambda key: "/" in key, starts))
+    evaluations = tuple(_measurements(path / EVALUATIONS, lambda key: "/" in key, starts))
     if not rows and not evaluations:
         raise BadInput("no step and no evaluation in it yet", where=path)
     return Run(path=path, config=config, rows=rows, evaluations=evaluations)

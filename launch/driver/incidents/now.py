@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import time
 from contextlib import suppress
 from pathlib import Path
@@ -10,10 +9,11 @@ from pathlib import Path
 import yaml
 
 from launch.checks.shareable import Hider, known_secrets
-from launch.driver.incidents.collect import Request, collect, last_lines
+from launch.driver.incidents.collect import Request, collect
 from launch.driver.incidents.facts import Facts, write_facts
 from launch.driver.incidents.folder import make_folder
 from launch.driver.incidents.processes import environments, find_driver
+from launch.run_dir.rows import read_last_step
 from rlsys.config.output import IncidentsConfig
 from rlsys.errors import BadInput
 from rlsys.system.parts import owner_of
@@ -57,12 +57,10 @@ def hider_of(run: Path) -> Hider:
 
 def last_sign(run: Path) -> tuple[int, str, str]:
     """Steps that were taken, the stage, and how long ago the last row was written."""
-    rows = run / "metrics.jsonl"
-    with suppress(OSError, ValueError, KeyError, TypeError, IndexError):
-        row = json.loads(last_lines(rows, 1))
-        ago = time.time() - float(row["time"])
-        return int(row["step"]), str(row["stage"]), f"The last step, {int(row['step'])}, ended {ago:.0f} s ago."
-    return 0, "", "No step has ended yet."
+    row = read_last_step(run)
+    if row is None or row.time is None:
+        return 0, "", "No step has ended yet."
+    return row.step, row.stage, f"The last step, {row.step}, ended {time.time() - row.time:.0f} s ago."
 
 
 def named_secrets(run: Path) -> list[str]:

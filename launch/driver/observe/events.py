@@ -23,7 +23,6 @@ from rlsys.system.incidents import ATTRIBUTE, Incident
 from rlsys.untrusted import visible_lines
 
 log = logging.getLogger("rlsys.events")
-EVENTS = "events.jsonl"
 OURS = "rlsys"  # the logger above all of ours
 Kind = Literal["begin", "stage", "evaluation", "checkpoint", "health", "stop", "end"] | incidents.Kind
 

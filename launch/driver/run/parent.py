@@ -26,7 +26,9 @@ from pathlib import Path
 from typing import Any
 
 from launch.driver.checkpoints.checkpoint import FOLDER, RESERVE, step_of
-from launch.driver.observe.events import EVENTS, Events
+from launch.driver.observe.events import Events
+from launch.run_dir.names import EVENTS
+from launch.run_dir.rows import read_last_step
 from rlsys.files import replace_file
 from rlsys.seals import with_own_digest
 from rlsys.system.orphans import die_with
@@ -216,9 +218,6 @@ def _newest(run: Path) -> str:
 
 
 def _steps(run: Path) -> int:
-    """That stand in metrics.jsonl; its last line may be half a line."""
-    steps = 0
-    with contextlib.suppress(OSError, ValueError, KeyError):
-        for line in (run / "metrics.jsonl").read_text().splitlines():
-            steps = int(json.loads(line)["step"])
-    return steps
+    """That stand in metrics.jsonl."""
+    last = read_last_step(run)
+    return last.step if last is not None else 0

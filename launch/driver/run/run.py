@@ -20,7 +20,7 @@ from launch.driver.checkpoints.beginning import begins_adapter, learner_of, refe
 from launch.driver.checkpoints.checkpoint import DriverState
 from launch.driver.checkpoints.stop_time import stop_deadline_s
 from launch.driver.incidents.keeper import IncidentKeeper
-from launch.driver.observe.events import EVENTS, Events, Kind
+from launch.driver.observe.events import Events, Kind
 from launch.driver.observe.gauges import Gauges
 from launch.driver.observe.health import Finding, HealthMonitor
 from launch.driver.observe.held_out import OF_EVALUATIONS, find_cut_off, find_drop
@@ -33,7 +33,7 @@ from launch.driver.run.record import RunRecord
 from launch.driver.run.rundir import RunDir
 from launch.driver.run.tasks import Tasks
 from launch.driver.run.weight_sync import WeightSync
-from launch.run_dir.names import metrics_line
+from launch.run_dir.names import EVENTS, metrics_line
 from learners.algorithms import make_algorithm
 from learners.algorithms.base import REFERENCE
 from rlsys.adapters import BASES

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -13,6 +12,7 @@ from launch.driver.checkpoints.best import BEST
 from launch.driver.checkpoints.checkpoint import FOLDER, read_state, step_of
 from launch.driver.checkpoints.proof import CHECKPOINTS, GONE, SealBook, seal_book
 from launch.run_dir.directory import RunDirectory, read_directory
+from launch.run_dir.lines import whole_lines
 from launch.run_dir.names import EVALUATIONS, METRICS, evaluation_line, metrics_line
 from launch.run_dir.state import State
 from rlsys.errors import BadInput
@@ -222,19 +222,3 @@ def _sealed_lines(path: Path, name: Callable[[Mapping[str, Any]], str], unreadab
             unreadable.append(str(error))
         else:
             yield SealedLine(name=name(row), number=number, row=row, digest=digest_of(line.rstrip(b"\n")))
-
-
-def ends_whole(path: Path) -> bool:
-    """Whether the last line has its end."""
-    with open(path if path.is_file() else os.devnull, "rb") as file:
-        size = file.seek(0, os.SEEK_END)
-        file.seek(max(0, size - 1))
-        return file.read(1) in (b"", b"\n")
-
-
-def whole_lines(path: Path) -> Iterator[tuple[int, bytes]]:
-    """A last one without an end is being written, or was torn by a crash."""
-    with open(path if path.is_file() else os.devnull, "rb") as lines:
-        for number, line in enumerate(lines, start=1):
-            if line.endswith(b"\n"):
-                yield number, line

@@ -13,9 +13,9 @@ from typing import get_args
 from launch.driver.checkpoints.checkpoint import Damaged
 from launch.driver.checkpoints.proof import compare_checkpoint, compare_models
 from launch.run_dir.episodes import read_episodes
-from launch.run_dir.lines import open_file
+from launch.run_dir.lines import ends_whole, open_file
 from launch.run_dir.names import EVALUATIONS, METRICS, metrics_line
-from launch.tools.audit.files import JOURNAL, SUMMARY, Looked, ends_whole, foreign_checkpoints, list_checkpoints
+from launch.tools.audit.files import JOURNAL, SUMMARY, Looked, foreign_checkpoints, list_checkpoints
 from launch.tools.audit.lengths import compare_lengths
 from launch.tools.audit.policy_lag import lag
 from launch.tools.audit.property import Property, Show, number_of

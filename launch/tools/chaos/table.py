@@ -10,8 +10,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from launch.driver.observe.events import EVENTS
-from launch.run_dir.names import METRICS
+from launch.run_dir.names import EVENTS, METRICS
 from launch.tools.audit.files import JOURNAL, read_run
 from launch.tools.audit.properties import audit
 from launch.tools.audit.property import Property

@@ -15,13 +15,13 @@ from typing import Any
 
 from launch.run_dir.directory import RunDirectory, read_directory
 from launch.run_dir.episodes import Episodes, Show, read_episodes
-from launch.run_dir.names import PLAYING
+from launch.run_dir.names import EVALUATIONS, EVENTS, METRICS, PLAYING
 from launch.run_dir.state import is_locked
 from launch.tools.report.kept import Room
 from launch.tools.report.packing import Pack, dump, make_pack
 from launch.tools.report.page import token_texts
 
-READ = ("config.yaml", "run.json", "metrics.jsonl", "evaluations.jsonl", "events.jsonl", "summary.json")
+READ = ("config.yaml", "run.json", METRICS, EVALUATIONS, EVENTS, "summary.json")
 KEPT = 2  # readings: a page that was made from the one before still asks for its blocks
 MOST_PLAYING = 64 * 2**20  # bytes: a thousand engines, each with as much as it tells
 REST = 10  # times as long as a reading took is the next one put off: a large run is not read all the time
