@@ -46,13 +46,15 @@ from study import (
     weights,
 )
 
-from launch.run_dir.names import METRICS
+from launch.run_dir.names import metrics_line
+from launch.run_dir.rows import read_steps
 from launch.tools.audit.files import JOURNAL
 from launch.tools.chaos.disturb import Disturbed
 from launch.tools.chaos.rows import Rows
-from launch.tools.chaos.table import as_json, read_lines, settle
+from launch.tools.chaos.table import as_json, settle
 from launch.tools.plan.simulate import Episode, Setting, StepCost, simulate
 from rlsys.errors import BadInput
+from rlsys.journal import Sealed, read_journal
 
 RESULTS = ROOT / "docs" / "faults.json"
 SAMPLES, TASKS = 4, 200
@@ -147,12 +149,12 @@ def disturb(folder: Path, changes: Sequence[str], faults: Sequence[str]) -> dict
 def repeated_step_costs(folder: Path) -> dict[str, float]:
     """Of steps that were taken again: how many, their seconds, those of waiting for groups, and of a checkpoint (the
     median of all, in which nothing is trained)."""
-    names = Counter(row["name"] for row in read_lines(folder / JOURNAL) if row["event"] == "seal")
-    rows = read_lines(folder / METRICS)
-    repeated = [row for row in rows if names[f"{METRICS} {row['step']}"] > 1]
-    saved = [row["time/checkpoint"] for row in rows if row.get("time/checkpoint")]
-    costs = {"steps": len(repeated), "seconds": sum(row["time/step"] for row in repeated)}
-    costs["wait_s"] = sum(row.get("time/wait_rollout", 0.0) for row in repeated)
+    names = Counter(row.name for row in read_journal(folder / JOURNAL) if isinstance(row, Sealed))
+    rows = list(read_steps(folder))
+    repeated = [row for row in rows if names[metrics_line(row.step)] > 1]
+    saved = [seconds for row in rows if (seconds := row.number("time/checkpoint"))]
+    costs = {"steps": len(repeated), "seconds": sum(row.number("time/step") for row in repeated)}
+    costs["wait_s"] = sum(row.number("time/wait_rollout") for row in repeated)
     return costs | {"checkpoint_s": median(saved) if saved else math.nan}
 
 

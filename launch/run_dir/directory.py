@@ -8,9 +8,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from launch.run_dir.lenient import decode_lenient
 from launch.run_dir.lines import DamageLog, read_lines_if_there, read_object
 from launch.run_dir.names import EVALUATIONS, EVENTS, METRICS, evaluation_name
 from launch.run_dir.played import EvalResult, read_played
+from launch.run_dir.rows import Event
 from launch.run_dir.runs import read_config
 from launch.run_dir.state import State, find_state, is_locked
 from launch.run_dir.table import Rows, read_rows
@@ -60,6 +62,10 @@ class RunDirectory:
         if isinstance(base, Mapping) and isinstance(changed, Mapping):
             return {**base, **changed}
         return base if changed is None else changed
+
+    def events_of(self, *kinds: str) -> list[Event]:
+        """The events of these kinds, or of all where none is named, oldest first."""
+        return [decode_lenient(Event, event) for event in self.events if not kinds or event.get("kind") in kinds]
 
     @property
     def attempts(self) -> Sequence[Mapping[str, Any]]:

@@ -58,7 +58,7 @@ def hider_of(run: Path) -> Hider:
 def last_sign(run: Path) -> tuple[int, str, str]:
     """Steps that were taken, the stage, and how long ago the last row was written."""
     row = read_last_step(run)
-    if row is None or row.time is None:
+    if row is None or not row.time:
         return 0, "", "No step has ended yet."
     return row.step, row.stage, f"The last step, {row.step}, ended {time.time() - row.time:.0f} s ago."
 

@@ -14,6 +14,7 @@ from launch.driver.checkpoints.proof import CHECKPOINTS, GONE, SealBook, seal_bo
 from launch.run_dir.directory import RunDirectory, read_directory
 from launch.run_dir.lines import whole_lines
 from launch.run_dir.names import EVALUATIONS, METRICS, evaluation_line, metrics_line
+from launch.run_dir.rows import StepRow, step_row
 from launch.run_dir.state import State
 from rlsys.errors import BadInput
 from rlsys.journal import Begin, Finished, Ledger, Other, Row, Sealed, ledger, read_row, split_late, surviving_rows
@@ -30,7 +31,7 @@ class SealedLine:
 
     name: str  # under which the journal has its digest
     number: int
-    row: Mapping[str, Any]
+    row: StepRow
     digest: str
 
 
@@ -201,22 +202,22 @@ def _read_marks(path: Path, summary: Mapping[str, Any]) -> Iterator[Mark]:
 
 
 def _metrics(path: Path, unreadable: list[str]) -> Iterator[SealedLine]:
-    return _sealed_lines(path / METRICS, lambda row: metrics_line(row["step"]), unreadable)
+    return _sealed_lines(path / METRICS, lambda row: metrics_line(row.step), unreadable)
 
 
 def _evaluations(path: Path, unreadable: list[str]) -> Iterator[SealedLine]:
     return _sealed_lines(path / EVALUATIONS, _name_evaluation, unreadable)
 
 
-def _name_evaluation(row: Mapping[str, Any]) -> str:
-    return evaluation_line(row.get("stage"), row.get("when"), row["step"])
+def _name_evaluation(row: StepRow) -> str:
+    return evaluation_line(row.values.get("stage"), row.values.get("when"), row.step)
 
 
-def _sealed_lines(path: Path, name: Callable[[Mapping[str, Any]], str], unreadable: list[str]) -> Iterator[SealedLine]:
+def _sealed_lines(path: Path, name: Callable[[StepRow], str], unreadable: list[str]) -> Iterator[SealedLine]:
     for number, line in whole_lines(path):
         try:
-            row = json_object(line, f"{path.name} line {number}")
-            if type(row.get("step")) is not int:
+            row = step_row(json_object(line, f"{path.name} line {number}"))
+            if row is None:
                 raise BadInput("it has no step", where=f"{path.name} line {number}")
         except BadInput as error:
             unreadable.append(str(error))

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from launch.run_dir.rows import StepRow
 from launch.tools.audit.files import Looked
-from launch.tools.audit.property import Property, Show, number_of
+from launch.tools.audit.property import Property, Show
 from rlsys.journal import Dispatched, Finished
 
 
@@ -16,15 +17,15 @@ def lag(looked: Looked, show: Show) -> Property:
     offenders: list[str] = []
     most, bounds = 0.0, set[str]()
     oldest = _oldest_versions(looked)
-    for row in (line.row for line in looked.metrics if "lag/max" in line.row):
+    for row in (line.row for line in looked.metrics if "lag/max" in line.row.values):
         behind = _lag_by_journal(row, oldest)
         offenders += _against_journal(row, behind)
-        lag_versions, bound = max(number_of(row, "lag/max"), behind or 0), _bound(looked, row)
+        lag_versions, bound = max(row.number("lag/max"), behind or 0), _bound(looked, row)
         most = max(most, lag_versions)
         bounds.add(f"{bound:g}" if type(bound) is float else str(bound))
         offenders += _against_bound(row, lag_versions, bound)
     summary = looked.run.summary.get("lag")
-    stated = max((number_of(line.row, "lag/max") for line in looked.metrics), default=0)
+    stated = max((line.row.number("lag/max") for line in looked.metrics), default=0)
     if looked.is_over and isinstance(summary, dict) and summary.get("max") != stated:
         offenders.append(f"summary.json has a lag of {summary.get('max')} versions, the rows {stated:g}")
     allowed = " or ".join(sorted(bounds))
@@ -32,35 +33,35 @@ def lag(looked: Looked, show: Show) -> Property:
     return Property(name="lag", says=says, offenders=tuple(offenders))
 
 
-def _against_journal(row: Mapping[str, Any], behind: int | None) -> Iterator[str]:
+def _against_journal(row: StepRow, behind: int | None) -> Iterator[str]:
     """Tokens are as old as the weights that their group was started with, or newer."""
-    lag_versions = number_of(row, "lag/max")
+    lag_versions = row.number("lag/max")
     if behind is not None and lag_versions > behind:
-        yield f"step {row['step']}: {lag_versions:g} versions, by the journal at most {behind:g}"
+        yield f"step {row.step}: {lag_versions:g} versions, by the journal at most {behind:g}"
 
 
-def _against_bound(row: Mapping[str, Any], versions: float, bound: Any) -> Iterator[str]:
+def _against_bound(row: StepRow, versions: float, bound: Any) -> Iterator[str]:
     if type(bound) not in (int, float):
-        place = "the row" if "lag/bound" in row else "config.yaml"
-        yield f"step {row['step']}: {place} has no number of loop.max_policy_lag"
+        place = "the row" if "lag/bound" in row.values else "config.yaml"
+        yield f"step {row.step}: {place} has no number of loop.max_policy_lag"
     elif versions > bound:
-        yield f"step {row['step']}: {versions:g} versions (loop.max_policy_lag={bound:g})"
+        yield f"step {row.step}: {versions:g} versions (loop.max_policy_lag={bound:g})"
 
 
-def _bound(looked: Looked, row: Mapping[str, Any]) -> Any:
+def _bound(looked: Looked, row: StepRow) -> Any:
     """As it was when the step was taken: config.yaml has that of the newest process, and rows of an earlier rlsys have
     none."""
-    if "lag/bound" in row:
-        return row["lag/bound"]
-    return looked.run.setting("loop.max_policy_lag", str(row.get("stage")))
+    if "lag/bound" in row.values:
+        return row.values["lag/bound"]
+    return looked.run.setting("loop.max_policy_lag", row.stage)
 
 
-def _lag_by_journal(row: Mapping[str, Any], oldest: Mapping[int, int]) -> int | None:
+def _lag_by_journal(row: StepRow, oldest: Mapping[int, int]) -> int | None:
     """Versions from the oldest one with which a group of the step was started to the one that the step has trained."""
-    version, started = row.get("version"), oldest.get(row["step"])
+    version, started = row.values.get("version"), oldest.get(row.step)
     if type(version) is not int or started is None:
         return None
-    trains = number_of(row, "tokens/trained") > 0  # a step that trains nothing, or whose update is skipped, makes none
+    trains = row.number("tokens/trained") > 0  # a step that trains nothing, or whose update is skipped, makes none
     return version - trains - started
 
 

@@ -15,10 +15,11 @@ from launch.driver.checkpoints.proof import compare_checkpoint, compare_models
 from launch.run_dir.episodes import read_episodes
 from launch.run_dir.lines import ends_whole, open_file
 from launch.run_dir.names import EVALUATIONS, METRICS, metrics_line
+from launch.run_dir.rows import number_of
 from launch.tools.audit.files import JOURNAL, SUMMARY, Looked, foreign_checkpoints, list_checkpoints
 from launch.tools.audit.lengths import compare_lengths
 from launch.tools.audit.policy_lag import lag
-from launch.tools.audit.property import Property, Show, number_of
+from launch.tools.audit.property import Property, Show
 from rlsys.episode_index import INDEX
 from rlsys.journal import PROMPTS, Dispatched, Finished, Ledger, Outcome, Sealed, drop_later_outcomes, ledger
 from rlsys.seals import OWN, digest_of, own_digest
@@ -90,11 +91,11 @@ def _check_groups(looked: Looked) -> list[str]:
         f"step {row.step}: {(row.stage, row.sequence)} was {row.outcome} in it by a process that did not take it"
         for row in trained
     ] + [
-        f"step {row['step']}: its row counts {number_of(row, f'groups/{outcome}'):g} {outcome} groups, "
-        f"the journal {counts[row['step'], outcome]}"
+        f"step {row.step}: its row counts {row.number(f'groups/{outcome}'):g} {outcome} groups, "
+        f"the journal {counts[row.step, outcome]}"
         for row in (line.row for line in looked.metrics)
         for outcome in get_args(Outcome)
-        if f"groups/{outcome}" in row and number_of(row, f"groups/{outcome}") != counts[row["step"], outcome]
+        if f"groups/{outcome}" in row.values and row.number(f"groups/{outcome}") != counts[row.step, outcome]
     ]
 
 
@@ -133,7 +134,7 @@ def rows(looked: Looked, show: Show) -> Property:
     offenders = [problem for problem in looked.unreadable if not problem.startswith(JOURNAL)]
     offenders += _find_torn(looked, METRICS, EVALUATIONS)
     for name, lines in ((METRICS, looked.metrics), (EVALUATIONS, looked.evaluations)):  # a resume reads up to its step
-        misplaced = [line for before, line in pairwise(lines) if line.row["step"] < before.row["step"]]
+        misplaced = [line for before, line in pairwise(lines) if line.row.step < before.row.step]
         offenders += [f"{name} line {line.number}: of a step before that of the line above" for line in misplaced]
     written = (*looked.metrics, *looked.evaluations)
     by_name = {line.name: line for line in written}
@@ -141,13 +142,13 @@ def rows(looked: Looked, show: Show) -> Property:
     offenders += [f"{name}: {count} lines" for name, count in times.items() if count > 1]
     if looked.is_over and not looked.is_sealed:
         steps = looked.run.summary.get("steps")
-        present = {line.row["step"] for line in looked.metrics}
+        present = {line.row.step for line in looked.metrics}
         missing = sorted({*range(1, 1 + (steps if type(steps) is int else 0))} - present)
         offenders += [f"step {step} has no row of metrics" for step in missing]
     if looked.is_sealed:
         sealed = {name: seals[-1] for name, seals in looked.seals.items() if name.startswith((METRICS, EVALUATIONS))}
         alive = {row.name for row in looked.surviving if isinstance(row, Sealed)}
-        last = max((line.row["step"] for line in looked.metrics), default=0)  # later ones were taken back
+        last = max((line.row.step for line in looked.metrics), default=0)  # later ones were taken back
         alive |= {metrics_line(step) for step in range(1, last + 1)}
         offenders += [f"{name}: the line is missing" for name in sealed if name in alive and name not in by_name]
         changed = [name for name, line in by_name.items() if name in sealed and sealed[name] != line.digest]
@@ -184,27 +185,29 @@ def tokens(looked: Looked, show: Show) -> Property:
     """Of each step all sampled tokens are trained, or left out for one reason."""
     offenders, totals = [], Counter[str]()
     for row in (line.row for line in looked.metrics):
-        if "tokens/generated" not in row:
+        if "tokens/generated" not in row.values:
             continue
-        total = number_of(row, "tokens/generated")
-        fates = {name: number_of(row, f"tokens/{name}") for name in FATES}
-        skipped = fates["trained"] == 0 and number_of(row, "learner/skipped") > 0  # no gradient was finite
-        closes = sum(fates.values()) == total or skipped or "tokens/without_signal" not in row  # of an earlier rlsys
-        groups = sum(number_of(row, f"tokens/in_{name}_groups") for name in ("trained", "filtered", "failed"))
+        total = row.number("tokens/generated")
+        fates = {name: row.number(f"tokens/{name}") for name in FATES}
+        skipped = fates["trained"] == 0 and row.number("learner/skipped") > 0  # no gradient was finite
+        closes = (
+            sum(fates.values()) == total or skipped or "tokens/without_signal" not in row.values
+        )  # of an earlier rlsys
+        groups = sum(row.number(f"tokens/in_{name}_groups") for name in ("trained", "filtered", "failed"))
         if groups != total or not closes:
-            offenders.append(f"step {row['step']}: {total:g} tokens were sampled, {sum(fates.values()):g} have a fate")
-        totals.update(fates | {"sampled": total, "discarded": number_of(row, "tokens/discarded")})
+            offenders.append(f"step {row.step}: {total:g} tokens were sampled, {sum(fates.values()):g} have a fate")
+        totals.update(fates | {"sampled": total, "discarded": row.number("tokens/discarded")})
     offenders += _check_tokens(looked)
     parts = " + ".join(f"{totals[name]:,.0f} {fate}" for name, fate in FATES.items() if totals[name])
     lost = f"; {totals['discarded']:,.0f} more lost with attempts that broke" if totals["discarded"] else ""
     says = f"{totals['sampled']:,.0f} sampled = {parts}{lost}" if totals["sampled"] else "none sampled for training"
-    if any(RETOLD in line.row for line in looked.metrics):
+    if any(RETOLD in line.row.values for line in looked.metrics):
         says += f"; {_count_retold(looked):,.0f} messages of the assistant's tokenised anew, as agents told them"
     return Property(name="tokens", says=says, offenders=tuple(offenders))
 
 
 def _count_retold(looked: Looked) -> float:
-    return sum(number_of(line.row, RETOLD) * number_of(line.row, "episode/count") for line in looked.metrics)
+    return sum(line.row.number(RETOLD) * line.row.number("episode/count") for line in looked.metrics)
 
 
 def _check_tokens(looked: Looked) -> Iterator[str]:
@@ -213,7 +216,7 @@ def _check_tokens(looked: Looked) -> Iterator[str]:
     if not looked.is_over or not isinstance(summary, dict):
         return
     trained, sampled = (
-        sum(number_of(line.row, key) for line in looked.metrics) for key in ("tokens/trained", "tokens/generated")
+        sum(line.row.number(key) for line in looked.metrics) for key in ("tokens/trained", "tokens/generated")
     )
     if summary.get("trained") != trained:
         yield f"summary.json counts {summary.get('trained')} trained tokens, the rows {trained:g}"
@@ -252,7 +255,7 @@ def files(looked: Looked, show: Show) -> Property:
     offenders, checked = [problem for problem in looked.run.damage if problem.startswith("summary.json")], 0
     offenders += [*_changed_summary(looked), *_foreign_files(looked)]
     summary = looked.run.summary
-    steps = {line.row["step"] for line in looked.metrics}
+    steps = {line.row.step for line in looked.metrics}
     for name, seals in looked.seals.items():
         if not _is_file(name) or not _is_due(name, steps, evaluated=bool(looked.evaluations)):
             continue

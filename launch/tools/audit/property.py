@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -19,9 +18,3 @@ class Property:
 
 
 Show = Callable[[str], None]
-
-
-def number_of(row: Mapping[str, Any], key: str) -> float:
-    """0 where the row has none: a damaged row is reported as such."""
-    value = row.get(key)
-    return float(value) if isinstance(value, int | float) else 0.0

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
 from launch.run_dir.names import METRICS
+from launch.run_dir.rows import StepRow, read_steps
 from launch.tools.chaos.faults import Fault
 
 HALF_WRITTEN = "checkpoints/.step-*"
@@ -54,19 +53,18 @@ class Rows:
             stat = os.stat(self._path)
             if self._seen == (stat.st_size, stat.st_mtime_ns):
                 return
-            lines = self._path.read_text().splitlines(keepends=True)
+            rows = list(read_steps(self._run_dir))
         except FileNotFoundError:
             return
         self._seen = stat.st_size, stat.st_mtime_ns
-        for row in (json.loads(line) for line in lines if line.endswith("\n")):
+        for row in rows:
             self._take(row)
 
-    def _take(self, row: dict[str, Any]) -> None:
-        time = float(row["time"])
-        self.newest = max(self.newest, time)
-        if time <= self.last or (not self.began and row["stage"] != self._stage):
+    def _take(self, row: StepRow) -> None:
+        self.newest = max(self.newest, row.time)
+        if row.time <= self.last or (not self.began and row.stage != self._stage):
             return
-        self.began, self.last, self.step_s = self.began or time, time, float(row["time/step"])
+        self.began, self.last, self.step_s = self.began or row.time, row.time, row.number("time/step")
         self.after += 1
 
     def is_due(self, fault: Fault, now: float) -> bool:

@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from statistics import median
 from typing import Any
 
+from launch.run_dir.lenient import decode_lenient
+from launch.run_dir.lines import read_lines, whole_lines
 from launch.run_dir.names import EVENTS, METRICS
+from launch.run_dir.rows import Event
 from launch.tools.audit.files import JOURNAL, read_run
 from launch.tools.audit.properties import audit
 from launch.tools.audit.property import Property
 from launch.tools.chaos.disturb import Disturbed, Done, Phase
 from launch.tools.chaos.faults import DRIVER, PLACES
-from rlsys.journal import Dispatched, Finished, read_journal, surviving_rows
+from rlsys.journal import Dispatched, Finished, Row, Sealed, read_row, surviving_rows
+from rlsys.jsonl import json_object
 
 NOTICED = ("lost", "stall", "refused", "delivery_late")  # kinds of events that say of a fault
 SECONDS = ("detected_s", "replaced_s", "next_step_s")  # of a cost
@@ -62,53 +65,58 @@ class Outcome:
         return self.code == 0 and all(check.holds for check in self.audit)
 
 
+@dataclass(frozen=True, slots=True)
+class Timed:
+    """A row of the journal, and when it was written, since 1970."""
+
+    time: float
+    row: Row
+
+
 def settle(record: Disturbed, run_dir: Path) -> Outcome:
-    looked = read_run(run_dir)
-    rows = [line.row for line in looked.metrics]
-    journal = read_journal(run_dir / JOURNAL)
-    started = Counter((row.stage, row.sequence) for row in surviving_rows(journal) if isinstance(row, Dispatched))
-    ended = Counter((row.stage, row.sequence) for row in surviving_rows(journal) if isinstance(row, Finished))
-    during = [row for row in rows if float(row["time"]) > record.began > 0]
-    wall_s = max((float(row["time"]) for row in during), default=record.began) - record.began
+    looked, events = read_run(run_dir), run_dir / EVENTS
+    journal = read_timed(run_dir / JOURNAL)
+    surviving = surviving_rows([entry.row for entry in journal])
+    started = Counter((row.stage, row.sequence) for row in surviving if isinstance(row, Dispatched))
+    ended = Counter((row.stage, row.sequence) for row in surviving if isinstance(row, Finished))
+    during = [line.row for line in looked.metrics if line.row.time > record.began > 0]
+    wall_s = max((row.time for row in during), default=record.began) - record.began
+    notes = [decode_lenient(Event, line) for line in (read_lines(events) if events.exists() else ())]
     return Outcome(
         code=record.code,
-        costs=count_costs(record, read_lines(run_dir / EVENTS), read_lines(run_dir / JOURNAL)),
+        costs=count_costs(record, notes, journal),
         starts=len(record.starts),
         wall_s=wall_s,
         steps=len(during),
-        steps_again=_seals(journal) - len(rows),
+        steps_again=len(_written(journal)) - len(looked.metrics),
         again=started.total() - len(started),
         lost=len(started.keys() - ended.keys()),
         repeated=ended.total() - len(ended),
-        effective=sum(float(row["time/step"]) for row in during) / wall_s if wall_s else 0.0,
+        effective=sum(row.number("time/step") for row in during) / wall_s if wall_s else 0.0,
         audit=audit(looked),
     )
 
 
-def _seals(journal: Sequence[Any]) -> int:
-    """Rows of metrics that were ever written."""
-    return sum(getattr(row, "name", "").startswith(METRICS) for row in journal)
+def read_timed(path: Path) -> list[Timed]:
+    """All rows of a journal, those that were taken back too. Raises BadInput for a damaged one."""
+    rows = []
+    for number, line in whole_lines(path):
+        where = f"{path} line {number}"
+        row, time = read_row(line, where), json_object(line, where).get("time")
+        rows.append(Timed(float(time) if isinstance(time, int | float) else 0.0, row))
+    return rows
 
 
-def read_lines(path: Path) -> list[Mapping[str, Any]]:
-    """The whole lines of a file; none where there is no file."""
-    if not path.is_file():
-        return []
-    return [json.loads(line) for line in path.read_text().splitlines(keepends=True) if line.endswith("\n")]
-
-
-def count_costs(
-    record: Disturbed, events: Sequence[Mapping[str, Any]], journal: Sequence[Mapping[str, Any]]
-) -> list[Cost]:
-    """events, journal: the lines of these files. The rows of metrics are those that survive: when all were written
+def count_costs(record: Disturbed, events: Sequence[Event], journal: Sequence[Timed]) -> list[Cost]:
+    """events, journal: all that the run has written. The rows of metrics are those that survive: when all were written
     the journal knows."""
     hits = [injection for injection in record.done if injection.processes]
-    starts = [{"time": time, "kind": "begin", "who": DRIVER} for time in record.starts]
+    starts = [Event(time=time, kind="begin", who=DRIVER) for time in record.starts]
     repeats, written = _repeat_times(journal), [time for time, _ in _written(journal)]
     costs = []
     for injection in record.done:
         part_events = _events_of(injection, events, hits)
-        noticed = [event for event in part_events if event["kind"] in NOTICED]
+        noticed = [event for event in part_events if event.kind in NOTICED]
         if injection.fault.target == DRIVER:
             noticed = _events_of(injection, starts, hits)
         end = min((hit.time for hit in hits if hit.time > injection.time), default=float("inf"))
@@ -123,9 +131,7 @@ def count_costs(
                 hit=injection.processes > 0,
                 during=injection.during,
                 detected_s=_seconds_until(_times(noticed), injection),
-                replaced_s=_seconds_until(
-                    _times(event for event in part_events if event["kind"] in REPLACED), injection
-                ),
+                replaced_s=_seconds_until(_times(event for event in part_events if event.kind in REPLACED), injection),
                 next_step_s=_seconds_until(written, injection),
                 prompts_again=len(prompts),
                 steps_again=len(steps),
@@ -134,16 +140,16 @@ def count_costs(
     return costs
 
 
-def _repeat_times(journal: Sequence[Mapping[str, Any]]) -> tuple[list[float], list[float]]:
+def _repeat_times(journal: Sequence[Timed]) -> tuple[list[float], list[float]]:
     """When prompts were started that had been started before, and rows written of steps that had one."""
     prompts: set[tuple[str, int]] = set()
     rows: set[str] = set()
     times: tuple[list[float], list[float]] = ([], [])
-    for row in journal:
-        if row["event"] == "dispatch":
-            prompt = (row["stage"], row["sequence"])
+    for entry in journal:
+        if isinstance(entry.row, Dispatched):
+            prompt = (entry.row.stage, entry.row.sequence)
             if prompt in prompts:
-                times[0].append(float(row["time"]))
+                times[0].append(entry.time)
             prompts.add(prompt)
     for time, name in _written(journal):
         if name in rows:
@@ -152,28 +158,28 @@ def _repeat_times(journal: Sequence[Mapping[str, Any]]) -> tuple[list[float], li
     return times
 
 
-def _written(journal: Sequence[Mapping[str, Any]]) -> list[tuple[float, str]]:
+def _written(journal: Sequence[Timed]) -> list[tuple[float, str]]:
     """When each row of metrics was written, and its name in the journal; those that were taken back later, too."""
-    seals = [row for row in journal if row["event"] == "seal" and row["name"].startswith(METRICS)]
-    return [(float(row["time"]), row["name"]) for row in seals]
+    seals = [(entry.time, entry.row.name) for entry in journal if isinstance(entry.row, Sealed)]
+    return [(time, name) for time, name in seals if name.startswith(METRICS)]
 
 
 def role_of(target: str) -> str:
     return target.partition(":")[0]
 
 
-def _is_of(event: Mapping[str, Any], target: str) -> bool:
+def _is_of(event: Event, target: str) -> bool:
     """Whether an event says something of a part. A disk or a node that is cut off concerns all of them."""
-    name, (role, _, number) = str(event["who"]), target.partition(":")
+    role, _, number = target.partition(":")
     if _is_place(target):
         return True
     if role == DRIVER:
-        return bool(event["kind"] == "begin")
+        return event.kind == "begin"
     part_name = SAID.get(role, target).format(number=number)
-    return name == part_name if number else name.startswith(part_name)
+    return event.who == part_name if number else event.who.startswith(part_name)
 
 
-def _events_of(injection: Done, events: Iterable[Mapping[str, Any]], hits: Sequence[Done]) -> list[Mapping[str, Any]]:
+def _events_of(injection: Done, events: Iterable[Event], hits: Sequence[Done]) -> list[Event]:
     """Events of the part that a fault hit, up to the next hit of that part. Of a disk or a node: events of any part,
     up to the next hit of that part itself."""
     target, place = injection.fault.target, _is_place(injection.fault.target)
@@ -182,7 +188,7 @@ def _events_of(injection: Done, events: Iterable[Mapping[str, Any]], hits: Seque
         event
         for event in events
         if _is_of(event, target)
-        and not any(hit.time <= float(event["time"]) and _is_of(event, hit.fault.target) for hit in later)
+        and not any(hit.time <= event.time and _is_of(event, hit.fault.target) for hit in later)
     ]
 
 
@@ -190,8 +196,8 @@ def _is_place(target: str) -> bool:
     return role_of(target) in PLACES.values()
 
 
-def _times(events: Iterable[Mapping[str, Any]]) -> list[float]:
-    return [float(event["time"]) for event in events]
+def _times(events: Iterable[Event]) -> list[float]:
+    return [event.time for event in events]
 
 
 def _seconds_until(times: Sequence[float], injection: Done) -> float | None:

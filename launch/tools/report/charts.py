@@ -329,10 +329,10 @@ def _marks(view: Drawn) -> list[dict[str, Any]]:
     marks += [{"x": row.step, "label": f"evaluation {row.when}", "kind": "evaluation"} for row in view.run.evaluations]
     kinds = {"restart": "restart", "lost": "restart", "checkpoint": "checkpoint"}
     for kind in kinds:
-        events = (event for event in view.run.events if event.get("kind") == kind and type(event.get("step")) is int)
         marks += [
-            {"x": event["step"], "label": f"{kind} {event.get('who') or ''}".strip(), "kind": kinds[kind]}
-            for event in events
+            {"x": event.step, "label": f"{kind} {event.who}".strip(), "kind": kinds[kind]}
+            for event in view.run.events_of(kind)
+            if event.step is not None
         ]
     return marks[:MARKS]
 

@@ -19,7 +19,7 @@ def hours_held(run: RunDirectory) -> float:
     if not len(times) or not starts:
         seconds = run.rows.known("wall_s")
         return float(seconds.max()) / 3600 if len(seconds) else 0.0
-    noted = [event["time"] for event in run.events if type(event.get("time")) in (int, float) and event["time"] < 1e12]
+    noted = [event.time for event in run.events_of() if 0 < event.time < 1e12]
     times = np.concatenate([times, np.array(noted, float)])
     total_s = 0.0
     for begin, end in zip(starts, [*starts[1:], float("inf")], strict=True):

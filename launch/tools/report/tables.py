@@ -250,14 +250,12 @@ def _counted(looked: Looked, name: str, title: str, ask: str) -> dict[str, Any] 
 
 
 def _incidents(looked: Looked) -> dict[str, Any] | None:
-    incidents = [event for event in looked.run.events if event.get("kind") in INCIDENTS]
     rows = [
         [
-            *(utc(event.get("time")), event.get("step"), str(event.get("kind")), str(event.get("who") or "")),
-            *(_seconds(event.get("detected_s")), _seconds(event.get("recovered_s")), event.get("groups")),
-            str(event.get("text") or ""),
+            *(utc(event.time), event.step, event.kind, event.who),
+            *(_seconds(event.detected_s), _seconds(event.recovered_s), event.groups, event.text),
         ]
-        for event in incidents
+        for event in looked.run.events_of(*INCIDENTS)
     ]
     columns = (
         "time (UTC)",
@@ -276,22 +274,19 @@ def _last_events(looked: Looked) -> dict[str, Any] | None:
     """Of a run that did not end by itself: what it did last."""
     if looked.run.state not in ("killed", "failed"):
         return None
-    rows = [
-        [utc(event.get("time")), event.get("step"), str(event.get("kind")), str(event.get("text") or "")]
-        for event in looked.run.events[-TAIL:]
-    ]
+    rows = [[utc(event.time), event.step, event.kind, event.text] for event in looked.run.events_of()[-TAIL:]]
     return table("The last events", ("time (UTC)", "step", "what", "line"), rows)
 
 
-def utc(seconds: Any) -> str:
+def utc(seconds: float) -> str:
     """2026-11-23 02:37:33; empty of what is no time."""
-    if type(seconds) not in (int, float) or not 0 < seconds < 2**40:
+    if not 0 < seconds < 2**40:
         return ""
     return time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime(seconds))
 
 
-def _seconds(value: Any) -> str:
-    return number(float(value)) if type(value) in (int, float) else ""
+def _seconds(value: float | None) -> str:
+    return "" if value is None else number(float(value))
 
 
 def _damage(looked: Looked) -> dict[str, Any] | None:

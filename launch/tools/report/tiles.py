@@ -148,8 +148,7 @@ def _unanswered(stage: Stage) -> Tile | None:
 
 def _restarts(stage: Stage) -> Tile | None:
     """Only where there were any: of the whole run."""
-    kinds = [str(event.get("kind")) for event in stage.run.events]
-    restarts, lost = kinds.count("restart"), kinds.count("lost")
+    restarts, lost = (len(stage.run.events_of(kind)) for kind in ("restart", "lost"))
     if not restarts and not lost:
         return None
     return _tile("restarts", str(restarts), f"{lost} lost", "warn", "restarts")

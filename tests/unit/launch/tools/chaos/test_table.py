@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+from launch.run_dir.rows import Event
 from launch.tools.chaos.disturb import Disturbed, Done
 from launch.tools.chaos.faults import parse_fault
-from launch.tools.chaos.table import Cost, Outcome, count_costs, describe
+from launch.tools.chaos.table import Cost, Outcome, Timed, count_costs, describe
+from rlsys.journal import Dispatched, Sealed
 
 BEGAN = 1000.0  # since 1970
 
@@ -17,19 +19,19 @@ def hit(kind: Any, text: str) -> Done:
     return Done(fault=fault, time=BEGAN + fault.at, processes=1)
 
 
-def event(at: float, kind: str, who: str) -> dict[str, Any]:
-    return {"time": BEGAN + at, "kind": kind, "who": who}
+def event(at: float, kind: str, who: str) -> Event:
+    return Event(time=BEGAN + at, kind=kind, who=who)
 
 
-def row(at: float, step: int) -> dict[str, Any]:
+def row(at: float, step: int, file: str = "metrics.jsonl") -> Timed:
     """In the journal, as it stands there for a row of metrics."""
-    return {"event": "seal", "name": f"metrics.jsonl {step}", "time": BEGAN + at}
+    return Timed(BEGAN + at, Sealed(name=f"{file} {step}", digest=""))
 
 
 def costs(
     *done: Done,
-    events: list[dict[str, Any]] | None = None,
-    journal: list[dict[str, Any]] | None = None,
+    events: list[Event] | None = None,
+    journal: list[Timed] | None = None,
     starts: tuple[float, ...] = (-50.0,),
 ) -> list[Cost]:
     record = Disturbed(code=0, began=BEGAN, ended=BEGAN + 999, done=list(done), starts=[BEGAN + at for at in starts])
@@ -38,7 +40,7 @@ def costs(
 
 def test_the_next_step_is_the_next_one_written_though_a_later_fault_takes_it_back() -> None:
     """A row at 123 s, 3 s after the first fault; the rank's death at 130 s takes it back, and it is there at 160 s."""
-    journal = [row(110, 7), row(123, 8), {"event": "seal", "name": "evaluations.jsonl 1", "time": BEGAN + 131}]
+    journal = [row(110, 7), row(123, 8), row(131, 1, "evaluations.jsonl")]
     first, second = costs(hit("kill", "rollout:0@120s"), hit("kill", "learner:0@130s"), journal=[*journal, row(160, 8)])
     assert (first.next_step_s, second.next_step_s) == (3.0, 30.0)
     assert (first.steps_again, second.steps_again) == (0, 1)
@@ -76,7 +78,7 @@ def test_what_is_said_of_a_part_that_was_hit_itself_is_not_of_a_full_disk() -> N
 def test_prompts_are_counted_once_in_the_table_and_below_it() -> None:
     """Three starts that were not the first, of which a return to a checkpoint took one back."""
     journal = [
-        {"event": "dispatch", "stage": "rl", "sequence": sequence, "time": BEGAN + at}
+        Timed(BEGAN + at, Dispatched(stage="rl", sequence=sequence, attempt=0, epoch=0, task="t", version=0))
         for at, sequence in ((1, 0), (1, 1), (11, 0), (21, 0), (22, 1), (23, 2))
     ]
     rows = costs(hit("kill", "rollout:0@10s"), hit("kill", "learner:0@20s"), journal=journal)
