@@ -14,6 +14,7 @@ from launch.run_dir.names import EVALUATIONS, EVENTS, METRICS, evaluation_name
 from launch.run_dir.played import EvalResult, read_played
 from launch.run_dir.rows import Event
 from launch.run_dir.runs import read_config
+from launch.run_dir.starts import Start
 from launch.run_dir.state import State, find_state, is_locked
 from launch.run_dir.table import Rows, read_rows
 from rlsys.errors import BadInput
@@ -72,6 +73,16 @@ class RunDirectory:
         """Of run.json: one for the start, and one for each time that the run was continued."""
         attempts = self.record.get("attempts")
         return [attempt for attempt in attempts if isinstance(attempt, dict)] if isinstance(attempts, list) else []
+
+    @property
+    def starts(self) -> list[Start]:
+        """The attempts as records, oldest first."""
+        return [decode_lenient(Start, attempt) for attempt in self.attempts]
+
+    @property
+    def newest_start(self) -> Start:
+        """Without anything in it where the run has no record."""
+        return next(reversed(self.starts), Start())
 
 
 def _look_up(values: Mapping[str, Any], key: str) -> Any:

@@ -21,7 +21,7 @@ def decode_lenient(kind: type[T], value: object) -> T:
     """
     hint: Any = kind
     record = _decoder(hint)(value)
-    return kind() if record is UNFIT else record  # type: ignore[no-any-return]
+    return kind() if record is UNFIT else record
 
 
 @cache

@@ -171,9 +171,9 @@ def column_summaries(run: RunDirectory) -> dict[str, Any]:
 
 def _overrides_of(run: RunDirectory) -> list[str]:
     """What was typed in addition to the recipe."""
-    overrides = run.attempts[-1].get("overrides") if run.attempts else None
-    if isinstance(overrides, list):
-        return [visible(str(override)) for override in overrides]
+    overrides = run.newest_start.overrides
+    if overrides is not None:
+        return [visible(override) for override in overrides]
     words = str(run.summary.get("command") or "").split()
     return [visible(word) for word in words if "=" in word and not word.startswith("-")]
 

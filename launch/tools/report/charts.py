@@ -251,9 +251,8 @@ def hours_of(run: RunDirectory) -> Floats | None:
     """[N] since the first attempt began, the time between two attempts included; of an old run its own seconds."""
     times = run.rows.column("time")
     if len(times) and not np.isnan(times).any():
-        began: Any = run.attempts[0].get("time") if run.attempts else None
-        start = float(began if type(began) in (int, float) else times[0])
-        return (times - start) / 3600
+        began = run.starts[0].time if run.starts else None
+        return (times - float(times[0] if began is None else began)) / 3600
     seconds = run.rows.column("wall_s")
     return seconds / 3600 if len(seconds) and not np.isnan(seconds).any() else None
 

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from launch.run_dir.directory import RunDirectory
-from launch.tools.report.facts import count_gpus, holds_gpus, nodes_of
+from launch.tools.report.facts import count_gpus, holds_gpus
 from launch.tools.report.tables import table
 from launch.tools.report.words import number, total
 
@@ -15,7 +15,7 @@ from launch.tools.report.words import number, total
 def hours_held(run: RunDirectory) -> float:
     """From the start of each attempt to its last row or event; of a run without times its own seconds."""
     times = run.rows.known("time")
-    starts = [attempt["time"] for attempt in run.attempts if type(attempt.get("time")) in (int, float)]
+    starts = [start.time for start in run.starts if start.time is not None]
     if not len(times) or not starts:
         seconds = run.rows.known("wall_s")
         return float(seconds.max()) / 3600 if len(seconds) else 0.0
@@ -51,4 +51,4 @@ def make_cost(run: RunDirectory, price: float | None) -> dict[str, Any] | None:
 
 
 def _cores(run: RunDirectory) -> int:
-    return sum(node["cores"] for node in nodes_of(run) if type(node.get("cores")) is int)
+    return sum(node.cores or 0 for node in run.newest_start.nodes)

@@ -155,9 +155,7 @@ def nodes_of(run: RunDirectory) -> list[dict[str, Any]]:
 
 
 def count_gpus(run: RunDirectory) -> int:
-    cards = [node.get("gpus") for node in nodes_of(run)]
-    counts = [card.get("count") for card in cards if isinstance(card, dict)]
-    return sum(count for count in counts if type(count) is int)
+    return sum(node.gpus.count or 0 for node in run.newest_start.nodes if node.gpus is not None)
 
 
 def count_played(rows: Rows) -> float:

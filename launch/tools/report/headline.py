@@ -6,7 +6,7 @@ from typing import Any
 
 from launch.driver.observe.progress import duration
 from launch.run_dir.directory import RunDirectory
-from launch.tools.report.facts import count_gpus, holds_gpus, main_stage, nodes_of
+from launch.tools.report.facts import count_gpus, holds_gpus, main_stage
 from launch.tools.report.words import number, plural
 from rlsys.untrusted import visible
 
@@ -30,8 +30,8 @@ def _end(run: RunDirectory) -> str:
     if type(ended) in (int, float) and 0 <= ended < 1e12:  # later than the last row: after an evaluation, a checkpoint
         seconds.append(ended)
     within = f" in {duration(float(seconds[-1]))}" if seconds else ""
-    resumed = run.attempts[-1].get("from_step") if len(run.attempts) > 1 else None
-    if type(resumed) is int:
+    resumed = run.newest_start.from_step if len(run.starts) > 1 else None
+    if resumed is not None:
         within += f", continued from step {resumed}" if resumed else ", begun again"
     if run.state == "done":
         return f"done, {plural(steps, 'step')}{within}"
@@ -89,21 +89,19 @@ def _hardware(run: RunDirectory) -> str:
 
 
 def _machines(run: RunDirectory) -> str:
-    nodes, cards = len(nodes_of(run)), count_gpus(run)
-    on = f" on {nodes} nodes" if nodes > 1 else ""
+    nodes, cards = run.newest_start.nodes, count_gpus(run)
+    on = f" on {len(nodes)} nodes" if len(nodes) > 1 else ""
     if not holds_gpus(run):
         return f"CPU{on}"
-    kinds = [node.get("gpus") for node in nodes_of(run)]
-    names = dict.fromkeys(visible(str(card.get("name"))) for card in kinds if isinstance(card, dict))
+    names = dict.fromkeys(visible(str(node.gpus.name)) for node in nodes if node.gpus is not None)
     return f"{cards} x {' and '.join(names)}{on}" if cards else f"GPUs{on}"
 
 
 def _version(run: RunDirectory) -> str:
-    if run.attempts:
-        newest = run.attempts[-1]
-        commit = str(newest.get("commit") or "")[:7]
-        changed = "+changes" if newest.get("dirty") else ""
-        return visible(f"rlsys {newest.get('version')}" + (f" ({commit}{changed})" if commit else ""))
+    if run.starts:
+        newest = run.newest_start
+        commit, changed = (newest.commit or "")[:7], "+changes" if newest.dirty else ""
+        return visible(f"rlsys {newest.version}" + (f" ({commit}{changed})" if commit else ""))
     versions = run.summary.get("versions")
     return visible(f"rlsys {versions['rlsys']}") if isinstance(versions, dict) and "rlsys" in versions else ""
 

@@ -14,7 +14,7 @@ from launch.run_dir.directory import RunDirectory
 from launch.run_dir.episodes import Episodes
 from launch.tools.report.advice import Advice
 from launch.tools.report.by_env import rows_by_env
-from launch.tools.report.facts import Stage, count_groups, nodes_of
+from launch.tools.report.facts import Stage, count_groups
 from launch.tools.report.kept import paid_above
 from launch.tools.report.rules import EXAMPLES
 from launch.tools.report.seconds import fates_of, label_of, phases_of
@@ -107,29 +107,25 @@ def _paired(looked: Looked) -> dict[str, Any] | None:
 
 
 def _run(looked: Looked) -> dict[str, Any] | None:
-    run, newest = looked.run, dict(looked.run.attempts[-1]) if looked.run.attempts else {}
-    words = _words(newest.get("command")) or str(run.summary.get("command") or "")
-    lock = newest.get("lock")
+    run, newest = looked.run, looked.run.newest_start
+    words = " ".join(newest.command) or str(run.summary.get("command") or "")
+    lock = newest.lock
     rows: list[Sequence[Any]] = [
         ("recipe", str(run.record.get("recipe") or run.config.get("name"))),
         ("seed", str(run.config.get("seed"))),
         ("command", words),
-        ("overrides", _words(newest.get("overrides"))),
+        ("overrides", " ".join(newest.overrides or ())),
         ("continues with", f"{words} (the same command)" if words and run.state != "done" else ""),
-        ("version", str(newest.get("version") or "")),
-        ("commit", str(newest.get("commit") or "") + (" with changes" if newest.get("dirty") else "")),
-        ("source", str(newest.get("source") or "")),
-        ("python", str(newest.get("python") or "")),
-        ("platform", str(newest.get("platform") or "")),
-        ("lock", str(lock.get("file")) + " " + str(lock.get("sha256"))[:12] if isinstance(lock, dict) else ""),
-        ("not as in the lock", _pairs(newest.get("differs"))),
-        ("packages", _pairs(newest.get("packages")) or _pairs(run.summary.get("versions"))),
+        ("version", newest.version or ""),
+        ("commit", (newest.commit or "") + (" with changes" if newest.dirty else "")),
+        ("source", newest.source or ""),
+        ("python", newest.python or ""),
+        ("platform", newest.platform or ""),
+        ("lock", f"{lock.file} {str(lock.sha256)[:12]}" if lock is not None else ""),
+        ("not as in the lock", _pairs(newest.differs)),
+        ("packages", _pairs(newest.packages) or _pairs(run.summary.get("versions"))),
     ]
     return table("This run", ("", ""), [row for row in rows if row[1]])
-
-
-def _words(values: Any, between: str = " ") -> str:
-    return between.join(map(str, values)) if isinstance(values, list) else ""
 
 
 def _pairs(values: Any) -> str:
@@ -141,29 +137,27 @@ def _pairs(values: Any) -> str:
 
 
 def _attempts(looked: Looked) -> dict[str, Any] | None:
-    if len(looked.run.attempts) < 2:
+    starts = looked.run.starts
+    if len(starts) < 2:
         return None
     rows = [
-        [at, str(entry.get("utc")), entry.get("from_step"), str(entry.get("version")), _words(entry.get("overrides"))]
-        for at, entry in enumerate(looked.run.attempts, start=1)
+        [at, str(start.utc), start.from_step, str(start.version), " ".join(start.overrides or ())]
+        for at, start in enumerate(starts, start=1)
     ]
     return table("Attempts", ("", "began (UTC)", "from step", "version", "overrides"), rows)
 
 
 def _machines(looked: Looked) -> dict[str, Any] | None:
     rows = []
-    for node in nodes_of(looked.run):
-        cards = node.get("gpus")
-        gpus = f"{cards.get('count')} x {cards.get('name')}" if isinstance(cards, dict) else "none"
-        parts = _words(node.get("parts"), ", ")
-        rows.append([str(node.get("name")), node.get("cores"), node.get("memory_gb"), gpus, parts])
+    for node in looked.run.newest_start.nodes:
+        gpus = f"{node.gpus.count} x {node.gpus.name}" if node.gpus is not None else "none"
+        rows.append([str(node.name), node.cores, node.memory_gb, gpus, ", ".join(node.parts)])
     return table("Machines", ("node", "cores", "memory, GB", "GPUs", "parts"), rows)
 
 
 def _data(looked: Looked) -> dict[str, Any] | None:
-    data = looked.run.attempts[-1].get("data") if looked.run.attempts else None
-    files = {path: file for path, file in data.items() if isinstance(file, dict)} if isinstance(data, dict) else {}
-    rows = [[path, file.get("bytes"), str(file.get("sha256") or "not computed")] for path, file in files.items()]
+    files = looked.run.newest_start.data
+    rows = [[path, file.bytes, file.sha256 or "not computed"] for path, file in files.items()]
     return table("Data", ("file", "bytes", "SHA-256"), rows)
 
 
