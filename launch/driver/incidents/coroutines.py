@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from types import CodeType
 from typing import Any
 
-from launch.driver.incidents.stacks import frame_line
+from launch.driver.incidents.stacks import Frame, frame_line
 
 DEEPEST = 30  # frames of a task
 MOST_TASKS = 20_000  # that are looked at: 1,024 episodes have a few each
@@ -36,7 +36,7 @@ def frames_of(coroutine: Any) -> Iterator[str]:
                 yield f"awaits {type(coroutine).__name__}"
             return
         line = frame.f_lineno if frame is not None else code.co_firstlineno
-        yield frame_line({"name": code.co_qualname, "filename": code.co_filename, "line": line})
+        yield frame_line(Frame(name=code.co_qualname, filename=code.co_filename, line=line))
         coroutine = getattr(coroutine, "cr_await", None) or getattr(coroutine, "gi_yieldfrom", None)
 
 

@@ -11,12 +11,12 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 from launch.driver.incidents.processes import state_of
+from launch.run_dir.lenient import decode_lenient
 from rlsys.system import stack_signal
 
 EACH_S = 5.0  # for one process
@@ -24,8 +24,8 @@ ASK_S = 2.0  # of one that may not be looked into
 LIBRARIES = ("/site-packages/", "/lib/python3", "<frozen", "<string>")
 MAIN = "MainThread"
 ROOT = Path(__file__).resolve().parents[3]
-HEAD = re.compile(r"(?P<current>Current )?[Tt]hread (?P<id>0x[0-9a-f]+)")
-FRAME = re.compile(r'\s+File "(?P<file>.*)", line (?P<line>\d+) in (?P<name>.*)')
+HEAD = re.compile(r"(Current )?[Tt]hread (0x[0-9a-f]+)")
+FRAME = re.compile(r'\s+File "(.*)", line (\d+) in (.*)')  # file, line, function
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +33,24 @@ class Stack:
     text: str  # to be read
     place: str  # where its main thread stands, in one line; "" where that is not known
     problem: str = ""  # why there is none
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Frame:
+    name: str | None = None  # of the function
+    filename: str = "?"
+    line: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Thread:
+    """As py-spy has it, the innermost frame first."""
+
+    thread_name: str | None = None
+    thread_id: int | None = None
+    active: bool = False
+    owns_gil: bool = False
+    frames: tuple[Frame, ...] = ()
 
 
 def pyspy() -> str | None:
@@ -64,22 +82,23 @@ def ask_pyspy(pid: int, deadline_s: float) -> Stack:
     if result.returncode:
         return Stack("", "", explain(result.stderr))
     try:
-        threads = json.loads(result.stdout)
+        threads = [decode_lenient(Thread, thread) for thread in json.loads(result.stdout)]
         return Stack(format_threads(threads), place(threads))
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, TypeError):
         return Stack("", "", "py-spy gave no stack")
 
 
-def parse_written(text: str) -> list[dict[str, Any]]:
+def parse_written(text: str) -> list[Thread]:
     """Threads as py-spy has them, from what `faulthandler` writes. The kernel gives the signal to the main thread."""
-    threads: list[dict[str, Any]] = []
+    threads: list[Thread] = []
     for line in text.splitlines():
         if head := HEAD.match(line):
-            current = bool(head["current"])
-            name = MAIN if current else head["id"]
-            threads.append({"thread_name": name, "active": current, "frames": []})
-        elif threads and (frame := FRAME.match(line)):
-            threads[-1]["frames"].append({"filename": frame["file"], "line": int(frame["line"]), "name": frame["name"]})
+            current, identity = head.groups()
+            threads.append(Thread(thread_name=MAIN if current else identity, active=bool(current)))
+        elif threads and (match := FRAME.match(line)):
+            filename, number, name = match.groups()
+            frame = Frame(name=name, filename=filename, line=int(number))
+            threads[-1] = replace(threads[-1], frames=(*threads[-1].frames, frame))
     return threads
 
 
@@ -92,33 +111,33 @@ def explain(stderr: str) -> str:
     return next((line.removeprefix("Error: ") for line in lines if line.startswith("Error")), last)[:200]
 
 
-def format_threads(threads: Sequence[Mapping[str, Any]]) -> str:
+def format_threads(threads: Sequence[Thread]) -> str:
     lines = []
-    for thread in sorted(threads, key=lambda thread: thread.get("thread_name") != MAIN):
-        gil = ", holds the GIL" if thread.get("owns_gil") else ""
-        active = "active" if thread.get("active") else "idle"
-        lines.append(f"thread {thread.get('thread_name') or thread.get('thread_id')} ({active}{gil})")
-        lines += [f"    {frame_line(frame)}" for frame in thread.get("frames", ())]
+    for thread in sorted(threads, key=lambda thread: thread.thread_name != MAIN):
+        gil = ", holds the GIL" if thread.owns_gil else ""
+        active = "active" if thread.active else "idle"
+        lines.append(f"thread {thread.thread_name or thread.thread_id} ({active}{gil})")
+        lines += [f"    {frame_line(frame)}" for frame in thread.frames]
     return "\n".join(lines) + "\n"
 
 
-def place(threads: Sequence[Mapping[str, Any]]) -> str:
+def place(threads: Sequence[Thread]) -> str:
     """In one line, the innermost line of ours in any thread, the main one first, and what of a library it called.
 
     An actor's own code need not run in its main thread. Without one of ours, where the main thread stands.
     """
-    ordered = sorted(threads, key=lambda thread: (thread.get("thread_name") != MAIN, not thread.get("active")))
+    ordered = sorted(threads, key=lambda thread: (thread.thread_name != MAIN, not thread.active))
     for thread in ordered:
-        frames = list(thread.get("frames", ()))
-        frame = next((entry for entry in frames if not any(mark in entry["filename"] for mark in LIBRARIES)), None)
+        frames = thread.frames
+        frame = next((entry for entry in frames if not any(mark in entry.filename for mark in LIBRARIES)), None)
         if frame is not None:
-            return frame_line(frame) if frame == frames[0] else f"{frame_line(frame)}, in {frames[0]['name']}"
-    frames = list(ordered[0].get("frames", ())) if ordered else []
+            return frame_line(frame) if frame == frames[0] else f"{frame_line(frame)}, in {frames[0].name}"
+    frames = ordered[0].frames if ordered else ()
     return frame_line(frames[0]) if frames else ""
 
 
-def frame_line(frame: Mapping[str, Any]) -> str:
-    file = Path(str(frame.get("filename", "?")))
+def frame_line(frame: Frame) -> str:
+    file = Path(frame.filename)
     inside = file.is_relative_to(ROOT) and not any(mark in str(file) for mark in LIBRARIES)
     short = file.relative_to(ROOT).as_posix() if inside else "/".join(file.parts[-3:])
-    return f"{frame.get('name')} ({short}:{frame.get('line')})"
+    return f"{frame.name} ({short}:{frame.line})"

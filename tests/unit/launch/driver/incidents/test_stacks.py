@@ -60,7 +60,7 @@ Current thread 0x00007f02 (most recent call first):
 
 def test_the_place_is_the_innermost_line_that_is_no_library() -> None:
     threads = parse_written(WRITTEN)
-    assert [thread["thread_name"] for thread in threads] == ["0x00007f01", "MainThread"]
+    assert [thread.thread_name for thread in threads] == ["0x00007f01", "MainThread"]
     assert place(threads) == "update (x/learners/rank.py:41), in backward"
     assert place(threads[:1]) == "wait (lib/python3.11/threading.py:320)"
     assert place([]) == ""
