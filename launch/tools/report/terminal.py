@@ -13,6 +13,7 @@ from rich.text import Text
 from launch.tools.report.choice import name_of
 from launch.tools.report.kept import NONE
 from launch.tools.report.packing import Episodes
+from launch.tools.report.shown_line import NOTHING, ShownFinding, ShownLine, read_line
 from rlsys.jsonl import json_object
 from rlsys.records import unpack_floats
 from rlsys.types import SampleBegin
@@ -20,6 +21,7 @@ from rlsys.untrusted import visible, visible_lines
 
 MODEL, RESULT, PROMPT, BAD, SAMPLE = "bold blue", "yellow", "dim", "bold red", "magenta"
 MOST_RETURNED = 600  # characters
+FACTS = ("reward", "correct", "advantage", "num_tokens", "end", "truncated", "worker")
 LISTED = ("step", "reward", "correct", "tokens", "turns", "end")
 LAST_TO_FIT = ("turns", "step", "tokens")  # left out in this order where the texts have less than
 LEAST = 36  # characters
@@ -37,7 +39,7 @@ BEGINS: Mapping[str, str] = {
 
 def list_rows(episodes: Episodes, rows: Sequence[int], width: int) -> Iterator[str]:
     """A head, and a line for each row, in columns: the numbers whole, then as much of the texts as has room."""
-    texts_of = {at: _texts(json_object(line, name_of(episodes, at))) for at, line in episodes.lines(rows)}
+    texts_of = {at: _texts(json_object(content, name_of(episodes, at))) for at, content in episodes.lines(rows)}
     texts = [TEXTS, *(texts_of.get(row, ("",) * len(TEXTS)) for row in rows)]
     columns = {name: [name, *(_cell(episodes, row, name) for row in rows)] for name in LISTED}
     columns = {"trajectory": ["trajectory", *(name_of(episodes, row) for row in rows)], **columns}
@@ -76,22 +78,14 @@ def _cell(episodes: Episodes, row: int, name: str) -> str:
     return f"{value:.3f}".replace("-0.000", "0.000") if isinstance(value, float) else str(value)
 
 
-def _texts(line: Mapping[str, Any]) -> tuple[str, ...]:
+def _texts(content: Mapping[str, Any]) -> tuple[str, ...]:
     """The question, what the model said last, and the right answer: each in one line, and no more than one has room
     for."""
-    task, prompt = _mapping(line.get("task")), _messages(line.get("prompt"))
-    asked = task.get("question") or (prompt[-1][1] if prompt else "") or task.get("task_id")
-    said = [content for role, content in _messages(line.get("messages")) if role == "assistant"]
-    texts = (asked if isinstance(asked, str) else "", said[-1] if said else "", _answers(task))
+    line = read_line(content)
+    asked = line.task.question or (line.prompt[-1].content if line.prompt else "") or line.task.task_id
+    said = [message.content for message in line.messages if message.role == "assistant"]
+    texts = (asked if isinstance(asked, str) else "", said[-1] if said else "", line.task.describe_answers())
     return tuple(visible(" ".join(text[:MOST_LISTED].split())) for text in texts)
-
-
-def _answers(task: Mapping[str, Any]) -> str:
-    """The right ones, where the task has some."""
-    answers = _list(task.get("answers")) or [task.get("answer")]
-    return " | ".join(
-        answer if isinstance(answer, str) else json.dumps(answer) for answer in answers if answer is not None
-    )
 
 
 def show_episode(console: Console, name: str, line: Mapping[str, Any]) -> None:
@@ -100,108 +94,96 @@ def show_episode(console: Console, name: str, line: Mapping[str, Any]) -> None:
         console.print(text, soft_wrap=not console.is_terminal, highlight=False)
 
 
-def draw(name: str, line: Mapping[str, Any]) -> Iterator[Text]:
-    task, failure = _mapping(line.get("task")), _mapping(line.get("failure"))
-    yield _styled((name, "bold"), ("  task ", PROMPT), (_shown(task.get("task_id")), ""))
-    facts = ("reward", "correct", "advantage", "num_tokens", "end", "truncated", "worker")
-    fields = [(key, line.get(key)) for key in facts if line.get(key) not in (None, "", False) or key == "reward"]
+def draw(name: str, content: Mapping[str, Any]) -> Iterator[Text]:
+    line = read_line(content)
+    yield _styled((name, "bold"), ("  task ", PROMPT), (_shown(line.task.task_id), ""))
+    facts = {key: getattr(line, key) for key in FACTS}
+    fields = [(key, value) for key, value in facts.items() if value not in (None, "", False) or key == "reward"]
     yield Text("  ".join(f"{key} {_shown(value)}" for key, value in fields))
-    if answers := _answers(task):
+    if answers := line.task.describe_answers():
         yield Text(f"answer  {visible(answers)[:MOST_RETURNED]}")
-    parts = _mapping(line.get("parts"))
-    if parts:
-        yield Text("parts   " + "  ".join(f"{visible(str(part))} {_shown(value)}" for part, value in parts.items()))
-    if failure:
-        where = f"{_shown(failure.get('kind'))} in {_shown(failure.get('where'))}: {_shown(failure.get('detail'))}"
+    if parts := line.parts:
+        yield Text("parts   " + "  ".join(f"{visible(part)} {_shown(value)}" for part, value in parts.items()))
+    if failure := line.failure:
+        where = f"{_shown(failure.kind)} in {_shown(failure.where)}: {_shown(failure.detail)}"
         yield Text(f"failed  {where}", BAD)
-    agent, prompt, messages = _agent(line), _messages(line.get("prompt")), _messages(line.get("messages"))
-    if agent:
-        returned = _shown(agent["returned"])[:MOST_RETURNED] if "returned" in agent else "nothing"
-        yield Text(f"agent   exit {_shown(agent['exit'])}  returned {returned}")
-    samples = dict(_samples(line, len(prompt), [role for role, _ in messages]))
-    judgements, tree, turn = _list(line.get("judgements")), _tree(line), 0
-    findings = [finding for finding in _list(line.get("findings")) if isinstance(finding, Mapping)]
-    for number, (role, content) in enumerate([*prompt, *messages]):
-        matches = [finding for finding in findings if finding.get("message") == number]
+    agent = line.agent
+    if agent is not None:
+        returned = _shown(agent.returned)[:MOST_RETURNED] if agent.returned is not NOTHING else "nothing"
+        yield Text(f"agent   exit {_shown(agent.exit)}  returned {returned}")
+    yield from _draw_messages(line)
+    if agent is not None and agent.output:
+        yield Text()
+        yield from _draw_message("agent, the end of its output", agent.output, PROMPT, ())
+
+
+def _draw_messages(line: ShownLine) -> Iterator[Text]:
+    samples, turn = dict(_samples(line)), 0
+    for number, message in enumerate([*line.prompt, *line.messages]):
+        role, content = message.role, message.content
+        matches = [finding for finding in line.findings if finding.message == number]
         yield Text()
         if number in samples:
             yield Text(f"── {samples[number]}", SAMPLE)
-        if number < len(prompt):
+        if number < len(line.prompt):
             yield from _draw_message(f"prompt, {role}", content, PROMPT, matches)
         elif role == "assistant":
-            name = _name(line, tree[turn].get("number") if turn < len(tree) else turn)
+            name = _name(line, line.turns[turn].number if turn < len(line.turns) else turn)
             turn += 1
             yield from _draw_message(f"model, {name}", content, MODEL, matches)
-            if turn <= len(judgements):
-                yield Text(f"  judge: {_shown(judgements[turn - 1])}", PROMPT)
+            if turn <= len(line.judgements):
+                yield Text(f"  judge: {_shown(line.judgements[turn - 1])}", PROMPT)
         else:
             yield from _draw_message("tool result" if role == "tool" else "environment", content, RESULT, matches)
-    if agent.get("output") and isinstance(agent["output"], str):
-        yield Text()
-        yield from _draw_message("agent, the end of its output", agent["output"], PROMPT, ())
 
 
-def _agent(line: Mapping[str, Any]) -> Mapping[str, Any]:
-    """What an agent left behind, in an episode of one."""
-    state = _mapping(line.get("state"))
-    return state if state.keys() >= {"exit", "conversations"} else {}
+def _name(line: ShownLine, number: int | None) -> str:
+    return f"{'request' if line.agent is not None else 'turn'} {'?' if number is None else number + 1}"
 
 
-def _tree(line: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    return [_mapping(turn) for turn in _list(line.get("turns"))]
-
-
-def _name(line: Mapping[str, Any], number: Any) -> str:
-    return f"{'request' if _agent(line) else 'turn'} {number + 1 if type(number) is int else '?'}"
-
-
-def _samples(line: Mapping[str, Any], num_prompt: int, roles: Sequence[str]) -> Iterator[tuple[int, str]]:
+def _samples(line: ShownLine) -> Iterator[tuple[int, str]]:
     """(number of the message it begins with, what is said of it) of each training sample; none where all is one."""
-    turns, said = _tree(line), [num_prompt + at for at, role in enumerate(roles) if role == "assistant"]
-    starts = [at for at, turn in enumerate(turns) if str(turn.get("begins")) in BEGINS]
+    turns, num_prompt = line.turns, len(line.prompt)
+    said = [num_prompt + at for at, message in enumerate(line.messages) if message.role == "assistant"]
+    starts = [at for at, turn in enumerate(turns) if turn.begins in BEGINS]
     if not starts:  # of a line without messages, or of a later version
         return
-    reset = any(turns[at]["begins"] != SampleBegin.REWRITTEN for at in starts[1:])
-    if len(said) != len(turns) or not (reset or _agent(line)):
+    reset = any(turns[at].begins != SampleBegin.REWRITTEN for at in starts[1:])
+    if len(said) != len(turns) or not (reset or line.agent is not None):
         return
     for sample, (at, end) in enumerate(zip(starts, [*starts[1:], len(turns)], strict=True), start=1):
-        number, reason = turns[at].get("number"), BEGINS[str(turns[at]["begins"])]
-        reason = reason.format(_name(line, turns[at].get("after")))
+        number, reason = turns[at].number, BEGINS[str(turns[at].begins)]
+        reason = reason.format(_name(line, turns[at].after))
         above = ", which begins with the prompt above" if at and number == 0 else ""
         begin = said[at - 1] + 1 if at else num_prompt if number else 0
         yield begin, f"sample {sample}: {reason}{above}; {_trained(line, at, end)}"
 
 
-def _trained(line: Mapping[str, Any], start: int, end: int) -> str:
-    sampled = sum(len(_list(ids)) for ids in _list(line.get("token_ids"))[start:end])
+def _trained(line: ShownLine, start: int, end: int) -> str:
+    sampled = sum(len(ids) for ids in line.token_ids[start:end] if isinstance(ids, list))
     try:
-        known = [unpack_floats(values) for values in _list(line.get("token_advantages"))[start:end]]
+        known = [unpack_floats(values) for values in line.token_advantages[start:end]]
     except (TypeError, ValueError):
         known = []
-    trained = 0 if line.get("advantage") is None else sampled
+    trained = 0 if line.advantage is None else sampled
     if known:
         trained = int(sum((values == values).sum() for values in known))
     part = "not " if not trained else f"{trained:,} of them " if trained < sampled else ""
     return f"{sampled:,} tokens, {part}trained"
 
 
-def _draw_message(heading: str, content: str, style: str, findings: Sequence[Mapping[str, Any]]) -> Iterator[Text]:
+def _draw_message(heading: str, content: str, style: str, findings: Sequence[ShownFinding]) -> Iterator[Text]:
     yield Text(visible(heading), style)
-    text = _underlined(content, [_span(finding) for finding in findings])
+    text = _underlined(content, [finding.span for finding in findings])
     for line in text.split("\n", allow_blank=True):
         line.stylize("dim" if style == PROMPT else "")
         yield Text("│ ", style.removeprefix("bold ")) + line
     for finding in findings:
-        value = finding.get("value")
+        value = finding.value
         value_text = f"{value:+g}" if isinstance(value, int | float) else _shown(value)
-        start, end = _span(finding)
-        quoted = finding.get("text") if isinstance(finding.get("text"), str) else content[start:end]
-        yield Text(f"  ^ {_shown(finding.get('rule'))} {value_text}: “{_shown(quoted)}”", "magenta")
-
-
-def _span(finding: Mapping[str, Any]) -> tuple[int, int]:
-    start, end = finding.get("start"), finding.get("end")
-    return (start, end) if type(start) is int and type(end) is int else (0, 0)
+        start, end = finding.span
+        quoted = content[start:end] if finding.text is None else finding.text
+        yield Text(f"  ^ {_shown(finding.rule)} {value_text}: “{_shown(quoted)}”", "magenta")
 
 
 def _underlined(content: str, spans: Iterable[tuple[int, int]]) -> Text:
@@ -213,19 +195,6 @@ def _underlined(content: str, spans: Iterable[tuple[int, int]]) -> Text:
         inside = any(start <= begin and end <= stop for start, stop in ranges)
         text.append(visible_lines(content[begin:end]), "underline" if inside else "")
     return text
-
-
-def _messages(value: Any) -> list[tuple[str, str]]:
-    messages = [message for message in _list(value) if isinstance(message, Mapping)]
-    return [(str(message.get("role")), str(message.get("content", ""))) for message in messages]
-
-
-def _list(value: Any) -> list[Any]:
-    return value if isinstance(value, list) else []
-
-
-def _mapping(value: Any) -> Mapping[str, Any]:
-    return value if isinstance(value, Mapping) else {}
 
 
 def _shown(value: Any) -> str:
