@@ -43,6 +43,7 @@ from launch.driver.checkpoints.proof import (
     read_book,
 )
 from launch.driver.run.episodes import EpisodeFiles
+from launch.run_dir.lines import read_lines, whole_lines
 from launch.run_dir.names import EVALUATIONS, METRICS
 from rlsys.errors import BadInput
 from rlsys.files import REMOVED, is_there, link_or_copy, naming, remove_tree, rename_synced, replace_file
@@ -230,13 +231,12 @@ class RunDir:
             if not is_there(path):
                 continue
             rows: list[bytes] = []
-            with path.open("rb") as lines:
-                for number, line in enumerate(lines, start=1):
-                    if not line.endswith(b"\n") or (row_step := _step_of(line, f"{path} line {number}")) > step:
-                        break  # rows stand in the order of their steps
-                    rows.append(line)
-                    if path.name == METRICS:
-                        missing.discard(int(row_step))
+            for number, line in whole_lines(path):
+                if (row_step := _step_of(line, f"{path} line {number}")) > step:
+                    break  # rows stand in the order of their steps
+                rows.append(line)
+                if path.name == METRICS:
+                    missing.discard(int(row_step))
             replace_file(path, b"".join(rows))
         self.episodes.rewind(step)
         return sorted(missing)
@@ -253,14 +253,16 @@ class RunDir:
 
     def rows(self, stage: str) -> list[dict[str, Any]]:
         """The rows of metrics.jsonl that a stage has so far."""
-        path = self.path / METRICS
-        rows = map(json.loads, path.read_text().splitlines() if path.exists() else ())
-        return [row for row in rows if row["stage"] == stage]
+        return [row for row in self._lines(METRICS) if row["stage"] == stage]
 
     def evaluations(self) -> list[dict[str, Any]]:
         """The lines of evaluations.jsonl."""
-        path = self.path / EVALUATIONS
-        return [json.loads(line) for line in (path.read_text().splitlines() if path.exists() else ())]
+        return self._lines(EVALUATIONS)
+
+    def _lines(self, name: str) -> list[dict[str, Any]]:
+        """Raises BadInput for a damaged one."""
+        path = self.path / name
+        return list(read_lines(path)) if path.exists() else []
 
     def save_evaluation(self, row: Mapping[str, Any]) -> str:
         """Into evaluations.jsonl, in the order of steps, in place of one that a killed process made. Returns the digest
