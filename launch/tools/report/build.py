@@ -71,7 +71,7 @@ def _of_one(run: RunDirectory, verdict: Verdict, episodes: Episodes | None, pric
         "title": visible(run.path.name),
         "runs": [_entry(run, "", verdict)],
         "trust": trust(tiles, run.state) if stage is not None else None,
-        "tiles": weigh(tiles),
+        "tiles": [tile.to_json() for tile in weigh(tiles)],
         "advice": [entry.to_json() for entry in advice],
         "time": _coloured(account(stage), charts) if stage is not None else {"total_s": 0.0, "parts": []},
         "sections": _sections(charts, tables),

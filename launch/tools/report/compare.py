@@ -68,11 +68,11 @@ def _verdicts(
 def _trust(runs: Sequence[RunDirectory]) -> dict[str, Any] | None:
     """The tiles of a single run's page, a row for each run."""
     stages = [main_stage(run) for run in runs]
-    tiles = [{tile["label"]: tile for tile in make_tiles(stage)} if stage is not None else {} for stage in stages]
+    tiles = [{tile.label: tile for tile in make_tiles(stage)} if stage is not None else {} for stage in stages]
     labels = list(dict.fromkeys(label for run_tiles in tiles for label in run_tiles))
     rows = []
     for run, page in zip(runs, tiles, strict=True):
-        cells = (f"{page[label]['value']} ({page[label]['note']})" if label in page else "" for label in labels)
+        cells = (f"{page[label].value} ({page[label].note})" if label in page else "" for label in labels)
         rows.append([run.path.name, *cells])
     return table("May they be trusted?", ("run", *labels), rows)
 

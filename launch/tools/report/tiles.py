@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -11,7 +11,6 @@ from launch.driver.observe import levels
 from launch.tools.report.facts import Stage, count_groups, count_played
 from launch.tools.report.words import mean, number, plural, score, share, total
 
-Tile = dict[str, Any]
 MANY = 0.5  # share of groups without signal: half of what was played taught nothing
 FAILED = 0.1  # share of the episodes
 KINDS = ("infra", "timeout", "data")
@@ -21,6 +20,21 @@ SOUND = {"policy lag, most": "policy lag", "engine-learner gap": "engine-learner
 REACH = {"failed": "up to where it failed, ", "killed": "up to where it was killed, "}  # by the state of the run
 
 
+@dataclass(frozen=True, slots=True)
+class Tile:
+    """A number with what it should be, and the chart that shows more of it."""
+
+    label: str
+    value: str
+    note: str
+    level: str  # ok, warn, bad; none where nothing says what it should be
+    chart: str
+
+    def to_json(self) -> dict[str, str]:
+        named = {"label": self.label, "value": self.value, "note": self.note, "level": self.level}
+        return {**named, "link": f"#chart/{self.chart}"}
+
+
 def make_tiles(stage: Stage) -> list[Tile]:
     """The tiles of a stage: those whose columns it has."""
     tiles = [make(stage) for make in TILES]
@@ -28,16 +42,16 @@ def make_tiles(stage: Stage) -> list[Tile]:
 
 
 def weigh(tiles: Sequence[Tile]) -> list[Tile]:
-    return sorted(tiles, key=lambda tile: WEIGHTS.get(tile["level"], len(WEIGHTS)))[:SHOWN]
+    return sorted(tiles, key=lambda tile: WEIGHTS.get(tile.level, len(WEIGHTS)))[:SHOWN]
 
 
 def trust(tiles: Sequence[Tile], state: str) -> dict[str, str]:
     """In words: whether what was trained is what was sampled and graded. state: the run's."""
-    known = [tile for tile in tiles if tile["label"] in SOUND and tile["level"] != "none"]
-    doubts = [f"{tile['label']} {tile['value']} ({tile['note']})" for tile in known if tile["level"] == "bad"]
+    known = [tile for tile in tiles if tile.label in SOUND and tile.level != "none"]
+    doubts = [f"{tile.label} {tile.value} ({tile.note})" for tile in known if tile.level == "bad"]
     if doubts:
         return {"level": "bad", "text": f"as it is: {'; '.join(doubts)}."}
-    sound = [SOUND[tile["label"]] for tile in known]
+    sound = [SOUND[tile.label] for tile in known]
     missing = ", ".join(name for name in SOUND.values() if name not in sound)
     limits = f"nothing is over its limit ({', '.join(sound)})"
     if missing:
@@ -46,17 +60,13 @@ def trust(tiles: Sequence[Tile], state: str) -> dict[str, str]:
     return {"level": "good", "text": f"{REACH.get(state, '')}as far as one seed tells: {limits}."}
 
 
-def _tile(label: str, value: str, note: str, level: str, chart: str) -> Tile:
-    return {"label": label, "value": value, "note": note, "level": level, "link": f"#chart/{chart}"}
-
-
 def _reward(stage: Stage) -> Tile | None:
     first, last = (mean(rows.known("reward/mean")) for rows in stage.ends)
     if last is None or first is None:
         return None
     count = len(stage.ends[0])
     steps = f"last {plural(count, 'step')}" if len(stage.rows) > 1 else "its only step"
-    return _tile(f"reward, {steps}", score(last), f"first {count}: {score(first)}", "none", "reward")
+    return Tile(f"reward, {steps}", score(last), f"first {count}: {score(first)}", "none", "reward")
 
 
 def _loss(stage: Stage) -> Tile | None:
@@ -66,7 +76,7 @@ def _loss(stage: Stage) -> Tile | None:
         return None
     first, last = (mean(rows.known(key)) for rows in stage.ends)
     count = len(stage.ends[0])
-    return _tile(
+    return Tile(
         f"loss, last {plural(count, 'step')}", number(last), f"first {count}: {number(first)}", "none", "supervised"
     )
 
@@ -76,7 +86,7 @@ def _signal(stage: Stage) -> Tile | None:
     if overall is None or last is None:
         return None
     level = "bad" if last >= levels.NEARLY_ALL else "warn" if last > MANY else "ok"
-    return _tile("groups without signal", share(last), f"of the whole stage {share(overall)}", level, "signal")
+    return Tile("groups without signal", share(last), f"of the whole stage {share(overall)}", level, "signal")
 
 
 def _lag(stage: Stage) -> Tile | None:
@@ -89,7 +99,7 @@ def _lag(stage: Stage) -> Tile | None:
     has_bound = not np.isnan(bounds).all()
     level = "none" if not has_bound else "bad" if (lags > bounds).any() else "ok"
     note = f"bound {number(float(np.nanmax(bounds)))}" if has_bound else ""
-    return _tile("policy lag, most", number(float(np.nanmax(lags))), note, level, "lag")
+    return Tile("policy lag, most", number(float(np.nanmax(lags))), note, level, "lag")
 
 
 def _gap(stage: Stage) -> Tile | None:
@@ -102,7 +112,7 @@ def _gap(stage: Stage) -> Tile | None:
     at = int(np.argmax(np.where(valid, shares, -1.0))) if (shares[valid] > 0).any() else int(np.nanargmax(gaps))
     note = "" if np.isnan(limits[at]) else f"limit {number(float(limits[at]))}"
     level = "none" if not note else "ok" if gaps[at] <= limits[at] else "bad"
-    return _tile("engine-learner gap", number(float(gaps[at])), note, level, "gap")
+    return Tile("engine-learner gap", number(float(gaps[at])), note, level, "gap")
 
 
 def _failures(stage: Stage) -> Tile | None:
@@ -114,7 +124,7 @@ def _failures(stage: Stage) -> Tile | None:
     episodes = episodes_played(stage)
     many = episodes is not None and failed > FAILED * episodes
     level = "bad" if many else "warn" if failed else "ok"
-    return _tile("failed episodes", number(failed), f"{number(retries)} played again", level, "failures")
+    return Tile("failed episodes", number(failed), f"{number(retries)} played again", level, "failures")
 
 
 def episodes_played(stage: Stage) -> float | None:
@@ -132,7 +142,7 @@ def learner_busy(stage: Stage) -> float | None:
 def _busy(stage: Stage) -> Tile | None:
     if stage.engine_busy is None:
         return None
-    return _tile("engine busy", share(stage.engine_busy), f"learner {share(learner_busy(stage))}", "none", "busy")
+    return Tile("engine busy", share(stage.engine_busy), f"learner {share(learner_busy(stage))}", "none", "busy")
 
 
 def _unanswered(stage: Stage) -> Tile | None:
@@ -143,7 +153,7 @@ def _unanswered(stage: Stage) -> Tile | None:
         return None
     label = "cut off by a limit" if end == "token_limit" else "malformed episodes"
     level = "bad" if shares[end] >= levels.NEARLY_ALL else "warn"
-    return _tile(label, share(shares[end]), f"of {number(count_played(stage.last))} episodes", level, "ends")
+    return Tile(label, share(shares[end]), f"of {number(count_played(stage.last))} episodes", level, "ends")
 
 
 def _restarts(stage: Stage) -> Tile | None:
@@ -151,7 +161,7 @@ def _restarts(stage: Stage) -> Tile | None:
     restarts, lost = (len(stage.run.events_of(kind)) for kind in ("restart", "lost"))
     if not restarts and not lost:
         return None
-    return _tile("restarts", str(restarts), f"{lost} lost", "warn", "restarts")
+    return Tile("restarts", str(restarts), f"{lost} lost", "warn", "restarts")
 
 
 TILES: Sequence[Callable[[Stage], Tile | None]] = (

@@ -20,7 +20,7 @@ from launch.tools.report.facts import Stage, main_stage
 from launch.tools.report.headline import headline
 from launch.tools.report.packing import make_pack
 from launch.tools.report.redact import redact
-from launch.tools.report.tiles import SOUND, trust
+from launch.tools.report.tiles import SOUND, Tile, trust
 from launch.tools.report.verdict import Verdict, judge, tasks_needed
 from launch.tools.report.words import number, p_value, round_count, share
 from tests.makers.made import jsonl, records
@@ -136,7 +136,7 @@ def test_what_is_unusual_comes_first_and_a_gap_over_its_limit_is_not_to_be_trust
 
 
 def test_what_was_not_measured_is_not_trusted_and_a_failed_run_no_further_than_it_went() -> None:
-    tiles = [{"label": label, "level": "ok"} for label in SOUND]
+    tiles = [Tile(label, "", "", "ok", "") for label in SOUND]
     assert trust(tiles, "done")["level"] == "good"
     assert trust(tiles, "failed")["text"].startswith("up to where it failed")
     assert (trust([], "done")["level"], trust(tiles[2:], "done")["level"]) == ("unknown", "unknown")
