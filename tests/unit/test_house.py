@@ -18,9 +18,9 @@ BUDGET = {
     "envs": 27_554,
     "actors": 6_163,
     "learners": 5_920,
-    "launch": 40_154,
-    "benchmarks": 9_811,
-    "tests": 88_235,
+    "launch": 40_441,
+    "benchmarks": 9_813,
+    "tests": 88_290,
 }
 
 
