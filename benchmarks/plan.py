@@ -25,7 +25,7 @@ from study import ROOT
 
 from launch.tools.plan import published
 from launch.tools.plan.calibrate import Calibration, answers_of, calibrate, predict
-from launch.tools.plan.trace import COLUMNS, Trace, TraceSetting, read_trace
+from launch.tools.plan.trace import COLUMNS, StepTimes, Trace, TraceSetting, read_trace
 
 KEPT, SEVERAL = ROOT / "tests" / "data" / "plan", ROOT / "benchmarks" / "plan.yaml"
 SHARES = [at / 50 for at in range(20, 41)]  # of the bandwidth that are tried, 40 % to 80 %
@@ -53,7 +53,8 @@ def play(runs: Path) -> None:
 
 def keep(name: str, trace: Trace) -> None:
     """Of each step its numbers, and the lengths of the episodes of a few groups."""
-    columns = {key: [None if math.isnan(step[key]) else round(step[key], 4) for step in trace.steps] for key in COLUMNS}
+    values = {key: [getattr(step, key) for step in trace.steps] for key in COLUMNS}
+    columns = {key: [None if math.isnan(v) else round(v, 4) for v in column] for key, column in values.items()}
     groups = [[list(group) for group in step[:: max(1, len(step) // GROUPS)][:GROUPS]] for step in trace.groups]
     record = {"stage": trace.stage, "setting": asdict(trace.setting), "columns": columns, "groups": groups}
     (KEPT / f"{name}.json").write_text(json.dumps(record, separators=(",", ":")) + "\n")
@@ -66,7 +67,7 @@ def is_kept(name: str) -> bool:
 def read(name: str) -> Trace:
     record = json.loads((KEPT / f"{name}.json").read_text())
     columns = {key: [math.nan if v is None else v for v in column] for key, column in record["columns"].items()}
-    steps = [{key: column[at] for key, column in columns.items()} for at in range(len(record["groups"]))]
+    steps = [StepTimes(**{key: column[at] for key, column in columns.items()}) for at in range(len(record["groups"]))]
     setting = TraceSetting(**record["setting"])
     return Trace(name=name, stage=record["stage"], setting=setting, steps=steps, groups=record["groups"])
 
@@ -146,7 +147,7 @@ def show(report: Report, name: str, model: Calibration, trace: Trace) -> None:
     setting = trace.setting
     took = fmean(trace.seconds)
     unknown = calibrate_from(
-        replace(model.trace, steps=[{**step, "worker_cpu_s": math.nan} for step in model.trace.steps])
+        replace(model.trace, steps=[replace(step, worker_cpu_s=math.nan) for step in model.trace.steps])
     )
     pred, without = (
         predict(calibration, groups_per_step=setting.groups_per_step, workers=setting.workers).seconds
@@ -159,11 +160,11 @@ def spent(trace: Trace) -> tuple[float, float, float, float]:
     """Sequences in an engine, by Little's law; processor time of an engine's step in ms and of a worker for a token in
     us, and the worker's for a second of its engine's."""
     episodes = trace.setting.groups_per_step * trace.setting.group_size
-    steps = [step for step in trace.steps if step["busy_s"] > 0 and step["engine_cpu_s"] > 0]
+    steps = [step for step in trace.steps if step.busy_s > 0 and step.engine_cpu_s > 0]
     engine, worker, busy, tokens = (
-        sum(step[key] for step in steps) for key in ("engine_cpu_s", "worker_cpu_s", "busy_s", "generated")
+        sum(getattr(step, key) for step in steps) for key in ("engine_cpu_s", "worker_cpu_s", "busy_s", "generated")
     )
-    num_seqs = sum(step["generate_s"] * episodes for step in steps) / busy
+    num_seqs = sum(step.generate_s * episodes for step in steps) / busy
     return num_seqs, 1e3 * engine * num_seqs / tokens, 1e6 * worker / tokens, worker / engine
 
 

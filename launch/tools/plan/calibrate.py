@@ -64,29 +64,29 @@ def calibrate(
 
     Raises BadInput where the rows do not say enough.
     """
-    steps = [step for step in trace.steps if not math.isnan(step["busy_s"]) and step["generated"] > 0]
-    if len(steps) < FEWEST or not any(step["packed"] for step in steps):
+    steps = [step for step in trace.steps if not math.isnan(step.busy_s) and step.generated > 0]
+    if len(steps) < FEWEST or not any(step.packed for step in steps):
         raise BadInput("too few steps with the numbers of engines and updates", where=trace.name)
     setting, answers = trace.setting, answers_of(trace)
     base, each_s = fit_engine(trace, fixed)
     worker_cores = measure_worker(trace)
     episodes = setting.groups_per_step * setting.group_size
-    update = fmean(step["update_s"] for step in trace.steps)
+    update = fmean(step.update_s for step in trace.steps)
     speed = Speed(
         token_s=update / (answers.packed * episodes),
-        fixed_s=fmean(step["other_s"] for step in trace.steps),
-        build_s=fmean(step["build_s"] for step in trace.steps) / setting.groups_per_step,
+        fixed_s=fmean(step.other_s for step in trace.steps),
+        build_s=fmean(step.build_s for step in trace.steps) / setting.groups_per_step,
         base_s=base,
         each_s=each_s,
         seats=setting.max_num_seqs,
-        export_s=fmean(step["export_s"] for step in trace.steps),
-        carry_s=fmean(max(0.0, step["publish_s"] - step["pause_s"]) for step in trace.steps),
-        load_s=fmean(min(step["publish_s"], step["pause_s"]) for step in trace.steps),
+        export_s=fmean(step.export_s for step in trace.steps),
+        carry_s=fmean(max(0.0, step.publish_s - step.pause_s) for step in trace.steps),
+        load_s=fmean(min(step.publish_s, step.pause_s) for step in trace.steps),
         cores=cores,
         engine_cores=engine_cores * (1 + worker_cores),
         learner_cores=learner_cores,
     )
-    busy = fmean(step["busy_s"] for step in steps) / setting.workers
+    busy = fmean(step.busy_s for step in steps) / setting.workers
     learner = update + speed.fixed_s + speed.export_s
     for _ in range(ROUNDS):
         replayed = forecast(_setting_of(trace, speed), speed, answers)
@@ -153,22 +153,22 @@ def answers_of(trace: Trace) -> Answers:
     """What was played. Raises BadInput where no episode was kept."""
     groups: list[Sequence[tuple[float, float]]] = []
     for step, step_groups in zip(trace.steps, trace.groups, strict=True):
-        outside = step["tool_s"] + step["score_s"]
+        outside = step.tool_s + step.score_s
         groups += [[(float(tokens), outside) for tokens in group] for group in step_groups if group]
     if not groups:
         raise BadInput("no episode of its rl steps was kept (trajectories.keep)", where=trace.name)
     setting = trace.setting
-    packed = fmean(step["packed"] for step in trace.steps) / (setting.groups_per_step * setting.group_size)
+    packed = fmean(step.packed for step in trace.steps) / (setting.groups_per_step * setting.group_size)
     count = sum(map(len, groups))
     return Answers(groups=groups, packed=packed, said=f"lengths of {count:,} episodes of {trace.name}")
 
 
 def measure_worker(trace: Trace) -> float:
     """Cores that a worker's own process takes while its engine takes one; 0 of a run that did not measure them."""
-    steps = [step for step in trace.steps if step["engine_cpu_s"] > 0 and step["worker_cpu_s"] > 0]
+    steps = [step for step in trace.steps if step.engine_cpu_s > 0 and step.worker_cpu_s > 0]
     if not steps:
         return 0.0
-    return sum(step["worker_cpu_s"] for step in steps) / sum(step["engine_cpu_s"] for step in steps)
+    return sum(step.worker_cpu_s for step in steps) / sum(step.engine_cpu_s for step in steps)
 
 
 def fit_engine(trace: Trace, fixed: float) -> tuple[float, float]:
@@ -179,8 +179,8 @@ def fit_engine(trace: Trace, fixed: float) -> tuple[float, float]:
     what the rows give is one point of the line.
     """
     episodes = trace.setting.groups_per_step * trace.setting.group_size
-    steps = [step for step in trace.steps if step["busy_s"] > 0 and step["generated"] > 0]
-    waited = sum(step["generate_s"] * episodes for step in steps)
-    load, token_s = waited / sum(step["busy_s"] for step in steps), waited / sum(step["generated"] for step in steps)
+    steps = [step for step in trace.steps if step.busy_s > 0 and step.generated > 0]
+    waited = sum(step.generate_s * episodes for step in steps)
+    load, token_s = waited / sum(step.busy_s for step in steps), waited / sum(step.generated for step in steps)
     each_s = token_s / (fixed + load)
     return fixed * each_s, each_s

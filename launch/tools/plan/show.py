@@ -129,8 +129,8 @@ def _waits(side: str, idle: float) -> str:
 def measured_lines(trace: Trace) -> list[str]:
     """What the run that the plan is calibrated by has taken."""
     parts = {
-        "update": fmean(step["update_s"] for step in trace.steps),
-        "waiting for rollouts": fmean(step["wait_s"] for step in trace.steps),
+        "update": fmean(step.update_s for step in trace.steps),
+        "waiting for rollouts": fmean(step.wait_s for step in trace.steps),
     }
     step_s = fmean(trace.seconds)
     breakdown = ", ".join(f"{name} {_seconds(seconds)}" for name, seconds in parts.items())

@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, get_type_hints
 
 import numpy as np
 import numpy.typing as npt
@@ -17,27 +17,34 @@ from launch.run_dir.table import Rows
 from rlsys.errors import BadInput
 
 FEWEST = 4  # steps that a calibration needs
-# Of a step, by the column of metrics.jsonl; seconds where nothing else is said.
-COLUMNS = {
-    "step_s": "time/step",
-    "wait_s": "time/wait_rollout",
-    "build_s": "time/build",
-    "publish_wait_s": "time/publish_previous",
-    "update_s": "time/update",
-    "export_s": "time/export",
-    "checkpoint_s": "time/checkpoint",
-    "other_s": "time/other",
-    "publish_s": "weights/publish_s",
-    "pause_s": "weights/pause_s",
-    "packed": "tokens/packed",  # tokens
-    "generated": "tokens/generated",  # tokens
-    "generate_s": "time/episode_generate",  # of an episode, on average
-    "tool_s": "time/episode_tool",
-    "score_s": "time/episode_score",
-    "busy_s": "engine/busy_s",  # of all engines, since they started
-    "engine_cpu_s": "engine/cpu_s",
-    "worker_cpu_s": "rollout/cpu_s",
-}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepTimes:
+    """Of one step, each with its column of metrics.jsonl: seconds, and tokens where it is said. Of a column that counts
+    up in a run, how much it grew in the step; nan where that is not known."""
+
+    step_s: Annotated[float, "time/step"]
+    wait_s: Annotated[float, "time/wait_rollout"]
+    build_s: Annotated[float, "time/build"]
+    publish_wait_s: Annotated[float, "time/publish_previous"]
+    update_s: Annotated[float, "time/update"]
+    export_s: Annotated[float, "time/export"]
+    checkpoint_s: Annotated[float, "time/checkpoint"]
+    other_s: Annotated[float, "time/other"]
+    publish_s: Annotated[float, "weights/publish_s"]
+    pause_s: Annotated[float, "weights/pause_s"]
+    packed: Annotated[float, "tokens/packed"]  # tokens
+    generated: Annotated[float, "tokens/generated"]  # tokens
+    generate_s: Annotated[float, "time/episode_generate"]  # of an episode, on average
+    tool_s: Annotated[float, "time/episode_tool"]
+    score_s: Annotated[float, "time/episode_score"]
+    busy_s: Annotated[float, "engine/busy_s"]  # of all engines
+    engine_cpu_s: Annotated[float, "engine/cpu_s"]
+    worker_cpu_s: Annotated[float, "rollout/cpu_s"]
+
+
+COLUMNS = {name: hint.__metadata__[0] for name, hint in get_type_hints(StepTimes, include_extras=True).items()}
 CUMULATIVE = ("busy_s", "engine_cpu_s", "worker_cpu_s")
 
 
@@ -63,7 +70,7 @@ class Trace:
     name: str
     stage: str
     setting: TraceSetting
-    steps: Sequence[Mapping[str, float]]  # keys of COLUMNS; those of CUMULATIVE as they grew in it, nan where unknown
+    steps: Sequence[StepTimes]
     groups: Sequence[Sequence[Sequence[int]]]  # of each step: the sampled tokens of each episode of its groups
 
     def part(self, first: int, last: int) -> Trace:
@@ -77,7 +84,7 @@ class Trace:
     @property
     def seconds(self) -> Sequence[float]:
         """Of each step, without checkpoints."""
-        return [step["step_s"] - step["checkpoint_s"] for step in self.steps]
+        return [step.step_s - step.checkpoint_s for step in self.steps]
 
 
 def read_trace(path: Path, stage: str | None = None) -> Trace:
@@ -134,10 +141,10 @@ def _setting(run: RunDirectory, stage: Mapping[str, Any]) -> TraceSetting:
     )
 
 
-def _steps(rows: Rows) -> list[dict[str, float]]:
+def _steps(rows: Rows) -> list[StepTimes]:
     columns = {key: rows.column(name) for key, name in COLUMNS.items()}
     filled = {key: _growth(column) if key in CUMULATIVE else np.nan_to_num(column) for key, column in columns.items()}
-    return [{key: float(column[at]) for key, column in filled.items()} for at in range(len(rows))]
+    return [StepTimes(**{key: float(column[at]) for key, column in filled.items()}) for at in range(len(rows))]
 
 
 def _growth(column: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:

@@ -14,7 +14,7 @@ import pytest
 
 from launch.cli import run
 from launch.tools.plan.calibrate import Calibration, answers_of, calibrate, fit_engine, predict
-from launch.tools.plan.trace import COLUMNS, CUMULATIVE, Trace, TraceSetting, read_trace
+from launch.tools.plan.trace import COLUMNS, CUMULATIVE, StepTimes, Trace, TraceSetting, read_trace
 from rlsys.errors import BadInput
 from tests.makers.made import records
 from tests.paths import ROOT
@@ -23,11 +23,11 @@ KEPT = ROOT / "tests" / "data" / "plan"
 SETTING = TraceSetting(
     groups_per_step=4, group_size=2, max_policy_lag=1, workers=1, ranks=1, max_num_seqs=8, in_flight=None, gpus=False
 )
-STEP = {
-    "step_s": 20.0, "wait_s": 2.0, "build_s": 1.0, "publish_wait_s": 0.0, "update_s": 16.0, "export_s": 1.0,
-    "checkpoint_s": 0.0, "other_s": 0.0, "publish_s": 1.0, "pause_s": 0.5, "packed": 800.0, "generated": 80.0,
-    "generate_s": 5.0, "tool_s": 0.25, "score_s": 0.25, "busy_s": 10.0, "engine_cpu_s": 8.0, "worker_cpu_s": 4.0,
-}  # fmt: skip
+STEP = StepTimes(
+    step_s=20.0, wait_s=2.0, build_s=1.0, publish_wait_s=0.0, update_s=16.0, export_s=1.0, checkpoint_s=0.0,
+    other_s=0.0, publish_s=1.0, pause_s=0.5, packed=800.0, generated=80.0, generate_s=5.0, tool_s=0.25, score_s=0.25,
+    busy_s=10.0, engine_cpu_s=8.0, worker_cpu_s=4.0,
+)  # fmt: skip
 
 
 def kept(name: str) -> Trace:
@@ -35,7 +35,7 @@ def kept(name: str) -> Trace:
     columns = {
         key: [math.nan if value is None else value for value in column] for key, column in content["columns"].items()
     }
-    steps = [{key: column[at] for key, column in columns.items()} for at in range(len(content["groups"]))]
+    steps = [StepTimes(**{key: column[at] for key, column in columns.items()}) for at in range(len(content["groups"]))]
     setting = TraceSetting(**content["setting"])
     return Trace(name=name, stage=content["stage"], setting=setting, steps=steps, groups=content["groups"])
 
@@ -46,7 +46,7 @@ def on_two_cores(trace: Trace) -> Calibration:
 
 def made(count: int = 6, change: Callable[[int], dict[str, float]] = lambda at: {}) -> Trace:
     """Steps that are all alike but for `change`."""
-    steps = [STEP | change(at) for at in range(count)]
+    steps = [replace(STEP, **change(at)) for at in range(count)]
     return Trace(name="made", stage="rl", setting=SETTING, steps=steps, groups=[[[10, 10]] * 4] * count)
 
 
@@ -120,7 +120,7 @@ def test_a_real_run_predicts_another_number_of_engines_within_30_percent(known: 
     took = fmean(kept(f"engines-{other}").seconds)
     error = abs(predict(on_two_cores(trace), workers=other).seconds / took - 1)
     assert error < 0.3
-    unknown = replace(trace, steps=[{**step, "worker_cpu_s": math.nan} for step in trace.steps])
+    unknown = replace(trace, steps=[replace(step, worker_cpu_s=math.nan) for step in trace.steps])
     assert abs(predict(on_two_cores(unknown), workers=other).seconds / took - 1) > error
 
 
@@ -146,7 +146,7 @@ def write_run(folder: Path, *, gpus: bool = False, steps: int = 8) -> Path:
     rows, lines = [], (folder / "trajectories")
     lines.mkdir()
     for at in range(steps):
-        columns = {name: STEP[key] * (at + 1 if key in CUMULATIVE else 1) for key, name in COLUMNS.items()}
+        columns = {name: getattr(STEP, key) * (at + 1 if key in CUMULATIVE else 1) for key, name in COLUMNS.items()}
         card = {"memory/learner_gpu_peak_mb": 1.0} if gpus else {}
         rows.append({"step": at + 1, "stage": "rl", "stage_step": at + 1} | columns | card)
         episodes = [{"sequence": number // 2, "sibling": number % 2, "num_tokens": 10} for number in range(8)]
@@ -175,7 +175,7 @@ def test_a_counter_that_falls_or_is_missing_is_not_known(tmp_path: Path) -> None
         row["engine/cpu_s"] -= 35.0  # a worker that was started again
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
     trace = read_trace(tmp_path / "run")
-    assert [math.isnan(step["engine_cpu_s"]) for step in trace.steps] == [False] * 3 + [True] + [False] * 3
+    assert [math.isnan(step.engine_cpu_s) for step in trace.steps] == [False] * 3 + [True] + [False] * 3
     assert calibrate(trace, cores=2.0).worker_cores == 0.5
     for row in rows:
         del row["engine/cpu_s"], row["rollout/cpu_s"]
