@@ -71,9 +71,14 @@ def smallest_device(config: ClusterConfig) -> Device:
     return DEVICES["cuda"] if joined else expected_device(config)
 
 
+def has_driver() -> bool:
+    """Whether this machine has NVIDIA's."""
+    return any(map(os.path.exists, DRIVERS))
+
+
 def local_gpus() -> int:
     """GPUs of this machine."""
-    if not any(map(os.path.exists, DRIVERS)):
+    if not has_driver():
         return 0  # torch takes seconds to load, and would count none
     import torch
 
@@ -96,7 +101,7 @@ def first_card() -> tuple[str, int] | None:
     asked, by a process of its own.
     """
     card = next(iter(local_cards()), None)
-    if card is not None and not card.parted:
+    if card is not None and card.mib and not card.parted:
         return card.name, card.mib * 2**20
     return ask_cuda() if local_gpus() else None
 
@@ -113,7 +118,7 @@ def ask_cuda() -> tuple[str, int] | None:
 
 def runs_elsewhere(config: ClusterConfig, device: Device) -> bool:
     """Whether a run for GPUs is looked at on a machine that has none: this one's disk and RAM are not the run's."""
-    return is_local(config) and device.gpus_per_actor > 0 and not any(map(os.path.exists, DRIVERS))
+    return is_local(config) and device.gpus_per_actor > 0 and not has_driver()
 
 
 def check_cuda() -> None:

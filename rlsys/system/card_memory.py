@@ -1,11 +1,11 @@
-"""Who holds the memory of this machine's cards, as NVIDIA's tool says it: asked without touching a card."""
+"""What NVIDIA's tool says of this machine's cards, and who holds their memory: asked without touching a card."""
 
 from __future__ import annotations
 
 import os
 import subprocess
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,13 +14,20 @@ from rlsys.system.cards import VISIBLE
 from rlsys.system.orphans import VARIABLE
 
 SMI_S = 10.0  # a driver that is being loaded takes a few seconds to answer
-GPUS = "--query-gpu=index,uuid,name,memory.total,memory.reserved,memory.used,mig.mode.current"
+GPUS = (
+    "--query-gpu=index,uuid,name,memory.total,memory.reserved,memory.used,mig.mode.current,driver_version,"
+    "ecc.errors.uncorrected.volatile.total"
+)
 PROCESSES = "--query-compute-apps=gpu_uuid,pid,used_memory,process_name"
 # Of a card, in others' hands: engines leave a tenth of it free (`engine.gpu_memory_utilization`), and a desktop or an
 # empty context, half a GB of 80, is in nobody's way.
 MUCH = 0.05
 CARD_ERRORS = ("OutOfMemoryError", "AcceleratorError")  # torch's
 REFUSALS = (BadInput, ValueError, NotImplementedError)  # of what was asked for, whoever holds a card
+
+
+class DriverHangs(Exception):
+    """NVIDIA's tool has not answered in time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,15 +39,19 @@ class Holder:
 
 @dataclass(frozen=True, slots=True)
 class Card:
-    """Card(index="0", uuid="GPU-5d0..", name="NVIDIA H100 80GB HBM3", mib=81008, used=61440, holders=(...))"""
+    """Card(index="0", uuid="GPU-5d0..", name="NVIDIA H100 80GB HBM3", mib=81008, used=61440, holders=(...)). Sizes in
+    MiB, 0 where they are not said, as of a card that has the host's memory."""
 
     index: str
     uuid: str
     name: str
-    mib: int  # that CUDA can give: without what the driver keeps
+    mib: int  # that CUDA can give: without `reserved`
     used: int
     holders: tuple[Holder, ...] = ()
     parted: bool = False  # into instances (MIG), each of which has less
+    reserved: int = 0  # that the driver keeps; older ones do not say it
+    driver: str = ""  # its release
+    ecc_errors: int = 0  # that were not corrected
 
 
 def read_cards(gpus: str, processes: str) -> list[Card]:
@@ -54,32 +65,52 @@ def read_cards(gpus: str, processes: str) -> list[Card]:
     cards = []
     for line in gpus.splitlines():
         parts = [part.strip() for part in line.split(",")]
-        if len(parts) == 7 and parts[3].isdigit() and parts[5].isdigit():
-            index, uuid, name, total, reserved, used, mig = parts
-            reserved_mib = int(reserved) if reserved.isdigit() else 0  # older drivers do not say it
-            card_holders = tuple(holders.get(uuid, ()))
-            cards.append(Card(index, uuid, name, int(total) - reserved_mib, int(used), card_holders, mig == "Enabled"))
+        if len(parts) == 9:
+            index, uuid, name, mig, driver = *parts[:3], *parts[6:8]
+            total, reserved, used, errors = (int(part) if part.isdigit() else 0 for part in (*parts[3:6], parts[8]))
+            cards.append(
+                Card(
+                    index, uuid, name, max(0, total - reserved), used, holders=tuple(holders.get(uuid, ())),
+                    parted=mig == "Enabled", reserved=reserved, driver=driver, ecc_errors=errors,
+                )
+            )  # fmt: skip
     return cards
 
 
 def cards_of_machine() -> list[Card]:
-    """All of them, whatever this process sees; none where NVIDIA's tool is not there or does not answer."""
-    gpus = ask_driver(GPUS)
-    return read_cards(gpus, ask_driver(PROCESSES)) if gpus else []
+    """As `ask_cards`; none where the driver hangs."""
+    with suppress(DriverHangs):
+        return ask_cards()
+    return []
 
 
-def ask_driver(query: str) -> str:
-    command = ("nvidia-smi", query, "--format=csv,noheader,nounits")
+def ask_cards(deadline_s: float = SMI_S) -> list[Card]:
+    """All of them, whatever this process sees; none where NVIDIA's tool is not there or fails. Raises DriverHangs."""
+    gpus, processes = _ask(GPUS, deadline_s), ""
+    with suppress(DriverHangs):  # cards whose holders are not known
+        processes = _ask(PROCESSES, deadline_s) if gpus else ""
+    return read_cards(gpus, processes)
+
+
+def run_smi(query: str, form: str, deadline_s: float) -> subprocess.CompletedProcess[str]:
+    """form: as `--format` takes it. Raises OSError where NVIDIA's tool is not there, and DriverHangs."""
+    command = ("nvidia-smi", query, f"--format={form}")
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     try:
-        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
-    except OSError:
-        return ""
-    try:
-        answer, _ = process.communicate(timeout=SMI_S)
+        answer, errors = process.communicate(timeout=deadline_s)
     except subprocess.TimeoutExpired:
         process.kill()  # and not waited for: one that hangs in the driver cannot be ended
+        text = f"nvidia-smi gave no answer within {deadline_s:g} s: the driver of the card hangs perhaps"
+        raise DriverHangs(text) from None
+    return subprocess.CompletedProcess(command, process.returncode, answer, errors)
+
+
+def _ask(query: str, deadline_s: float) -> str:
+    try:
+        answer = run_smi(query, "csv,noheader,nounits", deadline_s)
+    except OSError:
         return ""
-    return answer if process.returncode == 0 else ""
+    return answer.stdout if answer.returncode == 0 else ""
 
 
 def of_this_run(pid: int) -> bool:

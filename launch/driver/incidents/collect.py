@@ -11,7 +11,6 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterable, Sequence
@@ -32,6 +31,7 @@ from launch.driver.incidents.paragraph import describe
 from launch.driver.incidents.processes import DRIVER, PartProcess, environments, list_parts, state_of
 from launch.driver.incidents.stacks import EACH_S, Stack, read_stack
 from rlsys.errors import BadInput, describe_error
+from rlsys.system.card_memory import DriverHangs, run_smi
 from rlsys.system.parts import owner_of
 
 COLLECT_S = 20.0  # in all; what the driver waits for before it ends the collector
@@ -176,18 +176,16 @@ def collect(request: Request) -> Facts:
 
 def gpu_state() -> str:
     """What nvidia-smi says, or why it says nothing."""
-    program = shutil.which("nvidia-smi")
-    if program is None:
-        return "no nvidia-smi on this machine\n"
     parts = []
     for query in (f"--query-gpu={GPU_QUERY}", "--query-compute-apps=pid,name,used_memory"):
         try:
-            result = subprocess.run([program, query, "--format=csv"], capture_output=True, text=True, timeout=GPU_S,
-                                  check=False)  # fmt: skip
+            result = run_smi(query, "csv", GPU_S)
             parts.append(result.stdout + result.stderr)
-        except subprocess.TimeoutExpired:
-            parts.append(f"nvidia-smi gave no answer within {GPU_S:g} s: the driver of the card hangs perhaps\n")
+        except DriverHangs as error:
+            parts.append(f"{error}\n")
             break
+        except OSError:
+            return "no nvidia-smi on this machine\n"
     return "\n".join(parts)
 
 

@@ -23,17 +23,16 @@ from envs import make_world, new_player
 from envs.base import World
 from envs.rewards import judge_of
 from launch.checks import machine, model_size, packaged, preflight
-from launch.checks.hardware import describe_machine
+from launch.checks.hardware import Machine, look_at_machine
 from launch.checks.machine import is_local
 from launch.driver.run import downloads, wire
 from rlsys import VERSION
 from rlsys.config.recipe import RecipeConfig
 from rlsys.errors import BadInput, RunFailed
 from rlsys.system.calls import FIXED, call, reason
-from rlsys.system.card_memory import cards_of_machine, describe_held
+from rlsys.system.card_memory import describe_held
 from rlsys.system.device import Device, gpu_env
 
-HELD = "held"  # by others, of its cards: in the answer of a probe
 PROBE_DEADLINE_S = 180.0  # imports from a slow shared disk, an environment that is made, a sandbox that starts
 SEEN_S = 10.0  # for a file that another node wrote to be seen: NFS remembers for a while what was not there
 _MISSING = re.compile(r"No module named '([\w.]+)'")
@@ -79,14 +78,22 @@ class SharedFolderProbe:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Found:
+class NodeLook:
+    """What the probe of a node has seen."""
+
+    machine: Machine
+    held: tuple[str, ...] = ()  # a line for each of its cards that others fill, where the run needs them
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CheckedNodes:
     """Where the parts of a run are, by node id in the order of their placement, and what each node is made of.
 
     The first two are empty for a cluster of our own, which is this machine.
     """
 
     placed: tuple[str, ...] = ()
-    machines: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    machines: Mapping[str, Machine] = field(default_factory=dict)
     held: tuple[str, ...] = ()  # a line for each card of theirs that others fill
 
 
@@ -124,11 +131,12 @@ class Probe:
     def download(self, models: Sequence[str]) -> None:
         downloads.download(models)
 
-    def look(self, version: str, holds: NodeRequirements, marks: Sequence[SharedFolderProbe]) -> Mapping[str, Any]:
+    def look(self, version: str, holds: NodeRequirements, marks: Sequence[SharedFolderProbe]) -> NodeLook:
         if version != VERSION:
             raise BadInput(f"rlsys {VERSION} is installed there, the driver's is {version}")
         check_node(holds, marks, new_player)
-        return describe_machine() | {HELD: describe_held(cards_of_machine()) if holds.gpus else []}
+        seen = look_at_machine()
+        return NodeLook(machine=seen, held=tuple(describe_held(seen.cards) if holds.gpus else ()))
 
 
 def check_rollouts(recipe: RecipeConfig) -> None:
@@ -169,7 +177,7 @@ async def check_nodes(
     ranks: int = 0,
     host_bytes: float = 0.0,
     doing: Callable[[str], None] = lambda text: None,
-) -> Found:
+) -> CheckedNodes:
     """Models of the hub are on their nodes from then on. Raises BadInput: one line, of the first node on which
     something is wrong. A cluster of our own was looked at before, but for its cards.
 
@@ -185,7 +193,7 @@ async def check_nodes(
         if hub_models := downloads.from_hub(path for part in parts for path in part.loads):
             doing(f"fetching {', '.join(hub_models)} from the hub")
             await downloads.download_here(hub_models, downloads.patience_s(hub_models))
-        return Found(held=tuple(describe_held(machine.local_cards())) if device.gpus_per_actor else ())
+        return CheckedNodes(held=tuple(describe_held(machine.local_cards())) if device.gpus_per_actor else ())
     by_node: dict[str, NodeRequirements] = {}
     placed = tuple(map(node_of, placement))
     for node, part in zip(placed, parts, strict=False):
@@ -201,9 +209,12 @@ async def check_nodes(
         more = f" (and {len(wrong) - 1} more nodes are not right)" if len(wrong) > 1 else ""
         first = wrong[0]
         raise type(first)(f"{first}{more}") if isinstance(first, (BadInput, RunFailed)) else first
-    machines = {node: dict(answer) for node, answer in answers.items() if not isinstance(answer, BaseException)}
-    lines = [f"node {addresses[node]}: {line}" for node, machine in machines.items() for line in machine.pop(HELD)]
-    return Found(placed=placed, machines=machines, held=tuple(lines))
+    looks = {node: answer for node, answer in answers.items() if not isinstance(answer, BaseException)}
+    return CheckedNodes(
+        placed=placed,
+        machines={node: look.machine for node, look in looks.items()},
+        held=tuple(f"node {addresses[node]}: {line}" for node, look in looks.items() for line in look.held),
+    )
 
 
 def needs_by_part(
@@ -237,7 +248,7 @@ async def _ask(
     secrets: Mapping[str, str],
     env_vars: dict[str, str],
     doing: Callable[[str], None],
-) -> Mapping[str, Any]:
+) -> NodeLook:
     import ray
     from ray.exceptions import RayError
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
@@ -252,12 +263,12 @@ async def _ask(
             description = f"node {address} fetching {', '.join(carried)}"
             await call(probe.fetch.remote(carried), description, len(carried) * packaged.PATIENCE_S, FIXED)
         looked = probe.look.remote(VERSION, holds, node_marks)
-        machine: Mapping[str, Any] = await call(looked, f"node {address} looking at itself", PROBE_DEADLINE_S, FIXED)
+        look: NodeLook = await call(looked, f"node {address} looking at itself", PROBE_DEADLINE_S, FIXED)
         if hub_models := downloads.from_hub(holds.loads):
             doing(f"fetching {', '.join(hub_models)} from the hub, on node {address} too")
             fetching, patience_s = probe.download.remote(hub_models), downloads.patience_s(hub_models)
             await call(fetching, f"node {address} fetching {', '.join(hub_models)}", patience_s, FIXED)
-        return machine
+        return look
     except RayError as error:
         raise name_node(f"node {address}", error) from error
     finally:

@@ -223,7 +223,7 @@ async def start_parts(run: Run, *, engines: bool) -> None:
         run.progress.say(f"learner ranks: {on_nodes(run.learner.nodes)}")
 
 
-def nodes_of(run: Run, report: nodes.Found, engines: bool) -> list[dict[str, Any]]:
+def nodes_of(run: Run, report: nodes.CheckedNodes, engines: bool) -> list[dict[str, Any]]:
     """The machines of a run and what is on each, for its record."""
     recipe = run.config.recipe
     names = [f"learner rank {rank}" for rank in range(recipe.learner.ranks)]

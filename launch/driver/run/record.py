@@ -22,7 +22,7 @@ from typing import Any
 import yaml
 
 from launch.checks import model_size
-from launch.checks.hardware import describe_machine
+from launch.checks.hardware import Machine, look_at_machine
 from launch.checks.shareable import redact_arguments, without_home
 from launch.checks.software import describe_software
 from rlsys.config.recipe import RunConfig
@@ -127,7 +127,7 @@ def earlier_attempts(path: Path) -> list[Any]:
 
 
 def place_parts(
-    names: Sequence[str], placed: Sequence[str], machines: Mapping[str, Mapping[str, Any]], *, driver: str = ""
+    names: Sequence[str], placed: Sequence[str], machines: Mapping[str, Machine], *, driver: str = ""
 ) -> list[dict[str, Any]]:
     """The nodes by number, the driver's first, each with the parts of the run that are on it.
 
@@ -136,9 +136,10 @@ def place_parts(
     parts: dict[str, list[str]] = {driver: ["driver"]}
     for name, node in zip(names, placed or [driver] * len(names), strict=True):
         parts.setdefault(node, []).append(name)
-    local = {} if driver in machines else {driver: describe_machine()}
+    known = machines if driver in machines else {**machines, driver: look_at_machine()}
+    facts = {node: machine.describe() for node, machine in known.items()}
     return [
-        {"name": f"node {number}", "driver": node == driver, **{**machines, **local}.get(node, {}), "parts": part_names}
+        {"name": f"node {number}", "driver": node == driver, **facts.get(node, {}), "parts": part_names}
         for number, (node, part_names) in enumerate(parts.items(), start=1)
     ]
 

@@ -6,7 +6,6 @@ import asyncio
 import os
 import resource
 import shutil
-import subprocess
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -27,11 +26,11 @@ from launch.tools.doctor.facts import Cards, Limits, NodeFacts, Software, Space
 from rlsys import VERSION
 from rlsys.errors import BadInput, describe_error
 from rlsys.system import memory
+from rlsys.system.card_memory import ask_cards
 
 T = TypeVar("T")
 
-QUERY = ["nvidia-smi", "--format=csv,noheader,nounits"]
-QUERY_S = 20.0  # a driver that is being loaded takes seconds for each card
+CARDS_S = 20.0  # a driver that is being loaded takes seconds for each card
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -109,26 +108,16 @@ def read_interface(request: Request) -> tuple[str, int] | None:
 
 
 def read_cards(request: Request) -> Cards:
-    if not any(map(os.path.exists, machine.DRIVERS)):
+    if not machine.has_driver():
         return Cards(count=0)
-    names = _query("--query-gpu=name")
-    errors = [int(line) for line in _query("--query-gpu=ecc.errors.uncorrected.volatile.total") if line.isdigit()]
+    cards = ask_cards(CARDS_S)
     return Cards(
-        count=len(names),
-        names=tuple(sorted(set(names))),
+        count=len(cards),
+        names=tuple(sorted({card.name for card in cards})),
         driver=machine.driver_release(),
         problem=machine.cuda_unusable(),
-        ecc_errors=sum(errors),
+        ecc_errors=sum(card.ecc_errors for card in cards),
     )
-
-
-def _query(option: str) -> list[str]:
-    """A line for each card; none where NVIDIA's program is not there."""
-    try:
-        process = subprocess.run([*QUERY, option], capture_output=True, text=True, timeout=QUERY_S, check=True)
-    except (FileNotFoundError, subprocess.CalledProcessError):
-        return []
-    return [line.strip() for line in process.stdout.splitlines() if line.strip()]
 
 
 def read_needs(request: Request) -> dict[str, str]:

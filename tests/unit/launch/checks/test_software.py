@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from launch.checks.hardware import describe_machine, read_gpus
+from launch.checks.hardware import Machine, look_at_machine
 from launch.checks.software import closest_lock, describe_software, read_lock, source_digest
+from rlsys.system.card_memory import read_cards
 
 
 def test_the_lock_is_the_one_that_differs_least() -> None:
@@ -35,9 +36,10 @@ def test_a_checkout_has_a_commit_and_anything_else_a_digest_of_its_source(tmp_pa
 
 
 def test_cards_as_the_driver_lists_them() -> None:
-    line = "NVIDIA A100-SXM4-80GB, 81920, 580.65.06\n"
-    cards = read_gpus(line * 8)
-    assert cards == {"name": "NVIDIA A100-SXM4-80GB", "count": 8, "memory_gb": 85.9, "driver": "580.65.06"}
-    assert read_gpus("") is None and read_gpus("NVIDIA-SMI has failed\n") is None
-    machine = describe_machine()
-    assert machine["cores"] >= 1 and machine["memory_gb"] > 0
+    line = "0, GPU-aa, NVIDIA A100-SXM4-80GB, 81920, 541, 4, Disabled, 580.65.06, 0\n"
+    node = Machine(cores=96, memory=2 * 10**12, cards=tuple(read_cards(line * 8, "")))
+    gpus = {"name": "NVIDIA A100-SXM4-80GB", "count": 8, "memory_gb": 85.9, "driver": "580.65.06"}
+    assert node.describe() == {"cores": 96, "memory_gb": 2000.0, "gpus": gpus}
+    assert Machine(cores=1, memory=1, cards=tuple(read_cards("NVIDIA-SMI has failed\n", ""))).describe()["gpus"] is None
+    here = look_at_machine()
+    assert here.cores >= 1 and here.memory > 0

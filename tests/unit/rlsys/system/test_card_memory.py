@@ -11,9 +11,9 @@ from rlsys.system.card_memory import Card, Holder, describe_held, naming_holders
 from rlsys.system.cards import VISIBLE
 
 # 81559 - 551 = 81008 MiB, as CUDA counts them: 79.1 GiB.
-GPUS = """0, GPU-aa, NVIDIA H100 80GB HBM3, 81559, 551, 62000, Disabled
-1, GPU-bb, NVIDIA H100 80GB HBM3, 81559, 551, 900, [N/A]
-2, GPU-cc, NVIDIA H100 80GB HBM3, 81559, 551, 40960, Enabled
+GPUS = """0, GPU-aa, NVIDIA H100 80GB HBM3, 81559, 551, 62000, Disabled, 580.65.06, 0
+1, GPU-bb, NVIDIA H100 80GB HBM3, 81559, 551, 900, [N/A], 580.65.06, [N/A]
+2, GPU-cc, NVIDIA H100 80GB HBM3, 81559, 551, 40960, Enabled, 580.65.06, 3
 """
 PROCESSES = """GPU-aa, 4321, 61000, /usr/bin/python3.11
 GPU-aa, 77, 512, /opt/a, b/jax
@@ -24,19 +24,22 @@ CARDS = read_cards(GPUS, PROCESSES)
 
 def test_cards_and_holders_are_read() -> None:
     python, jax = Holder(4321, "python3.11", 61000), Holder(77, "jax", 512)
-    assert CARDS[0] == Card("0", "GPU-aa", "NVIDIA H100 80GB HBM3", 81008, 62000, (python, jax))
+    name, release = "NVIDIA H100 80GB HBM3", "580.65.06"
+    assert CARDS[0] == Card("0", "GPU-aa", name, 81008, 62000, (python, jax), reserved=551, driver=release)
+    assert [card.ecc_errors for card in CARDS] == [0, 0, 3]
     assert CARDS[1].holders == (jax,) and CARDS[2].holders == ()
     assert [card.parted for card in CARDS] == [False, False, True]
 
 
 def test_what_an_old_driver_or_a_container_does_not_say() -> None:
-    (card,) = read_cards(
-        "0, GPU-aa, A100, 40960, [N/A], 30720, [N/A]\nNo devices\n", "GPU-aa, 12, [N/A], [Not Found]\n"
-    )
-    assert card == Card("0", "GPU-aa", "A100", 40960, 30720, (Holder(12, "[Not Found]", None),))
+    said = "0, GPU-aa, A100, 40960, [N/A], 30720, [N/A], 470.1, 0\nNo devices\n"
+    (card,) = read_cards(said, "GPU-aa, 12, [N/A], [Not Found]\n")
+    assert card == Card("0", "GPU-aa", "A100", 40960, 30720, (Holder(12, "[Not Found]", None),), driver="470.1")
     (line,) = describe_held([card], lambda pid: False)
     assert "30.0 of 40.0 GiB" in line and "pid 12" in line
     assert read_cards("", "") == []
+    (shared,) = read_cards("0, GPU-aa, GB10, [N/A], [N/A], [N/A], [N/A], 580.65.06, [N/A]\n", "")
+    assert (shared.name, shared.mib) == ("GB10", 0) and describe_held([shared], lambda pid: False) == []
 
 
 def test_a_card_that_others_fill_is_named_with_who_holds_how_much() -> None:

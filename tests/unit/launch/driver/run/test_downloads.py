@@ -78,7 +78,7 @@ def test_on_this_machine_each_model_is_fetched_once_for_all_that_load_it(
         [], RECIPE, [RECIPE], SimpleNamespace(servers=[judge]), DEVICES["cpu"], model=("model.path", "new/model"),  # type: ignore[arg-type]
         teachers=[("learner.reference", "taught/model")], shared=[], ranks=2, doing=lines.append,
     )  # fmt: skip
-    assert asyncio.run(checking) == nodes.Found()
+    assert asyncio.run(checking) == nodes.CheckedNodes()
     assert log.read_text().split() == ["new/model", "taught/model", "judge/model"]
     assert len(lines) == 1 and all(model in lines[0] for model in log.read_text().split())
 

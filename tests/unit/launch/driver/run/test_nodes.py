@@ -19,11 +19,10 @@ from envs.tools.search import SearchConfig
 from envs.worlds.calculator import CalculatorConfig
 from envs.worlds.questions import QuestionsConfig
 from envs.worlds.search_config import SearchQAConfig
-from launch.checks import machine
+from launch.checks import hardware, machine
 from launch.checks.preflight import check_output
 from launch.driver.run.engines import scratch_folder
 from launch.driver.run.nodes import (
-    HELD,
     NodeRequirements,
     Probe,
     answer_probe,
@@ -234,7 +233,7 @@ def test_a_card_of_this_machine_that_others_fill_is_named_before_anything_starts
 def test_a_probe_tells_which_cards_of_its_node_others_fill(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(machine, "check_cuda", lambda: None)
     full = Card("0", "a", "H100", 81008, 60000)
-    monkeypatch.setattr(launch.driver.run.nodes, "cards_of_machine", lambda: [full])
-    report = Probe({}).look(VERSION, NodeRequirements(gpus=True), [])
-    assert len(report[HELD]) == 1 and "GPU 0" in report[HELD][0]
-    assert Probe({}).look(VERSION, NodeRequirements(), [])[HELD] == []
+    monkeypatch.setattr(hardware, "cards_of_machine", lambda: [full])
+    look = Probe({}).look(VERSION, NodeRequirements(gpus=True), [])
+    assert len(look.held) == 1 and "GPU 0" in look.held[0] and look.machine.cards == (full,)
+    assert Probe({}).look(VERSION, NodeRequirements(), []).held == ()

@@ -13,7 +13,7 @@ import pytest
 from actors.services import Services
 from launch.config.compose import compose
 from launch.driver.run import parts
-from launch.driver.run.nodes import Found
+from launch.driver.run.nodes import CheckedNodes
 from launch.driver.run.parts import on_nodes, start_parts
 from rlsys.alternating_cards import AlternatingCards
 from rlsys.system.device import DEVICES, resolve_run
@@ -39,8 +39,8 @@ def test_engines_start_only_where_a_stage_needs_them(
     async def place(needs: Sequence[Any], **_: Any) -> list[str]:
         return [f"bundle {number}" for number in range(len(needs))]
 
-    async def check_nodes(*_: Any, **__: Any) -> Found:
-        return Found(held=("GPU 0: others hold it",))
+    async def check_nodes(*_: Any, **__: Any) -> CheckedNodes:
+        return CheckedNodes(held=("GPU 0: others hold it",))
 
     monkeypatch.setattr(parts, "place", place)
     monkeypatch.setattr(parts.nodes, "check_nodes", check_nodes)

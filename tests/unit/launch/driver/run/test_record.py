@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 import yaml
 
+from launch.checks.hardware import Machine
 from launch.checks.shareable import redact_arguments
 from launch.config.compose import compose, to_yaml
 from launch.driver.run.record import begin_record, data_files, digest_files, place_parts
@@ -70,12 +71,12 @@ def test_a_disk_that_is_full_later_costs_a_line(tmp_path: Path, caplog: pytest.L
 
 
 def test_parts_by_node_the_drivers_first() -> None:
-    machines = {"a": {"cores": 8}, "b": {"cores": 96}}
+    machines = {"a": Machine(cores=8, memory=10**9), "b": Machine(cores=96, memory=10**9)}
     names = ["learner rank 0", "learner rank 1", "rollout:0"]
     nodes = place_parts(names, ["b", "b", "a"], machines, driver="a")
     assert nodes == [
-        {"name": "node 1", "driver": True, "cores": 8, "parts": ["driver", "rollout:0"]},
-        {"name": "node 2", "driver": False, "cores": 96, "parts": ["learner rank 0", "learner rank 1"]},
+        {"name": "node 1", "driver": True, **machines["a"].describe(), "parts": ["driver", "rollout:0"]},
+        {"name": "node 2", "driver": False, **machines["b"].describe(), "parts": ["learner rank 0", "learner rank 1"]},
     ]
     (alone,) = place_parts(names, [], {})
     assert alone["parts"] == ["driver", *names] and alone["driver"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import time
 import tomllib
@@ -27,7 +28,7 @@ from launch.tools.doctor.facts import (
     Wanted,
 )
 from launch.tools.doctor.findings import Finding
-from launch.tools.doctor.probe import Request, collect, read_space
+from launch.tools.doctor.probe import Request, collect, read_cards, read_space
 from launch.tools.doctor.show import format_json, format_report, judge, summarize
 from launch.tools.doctor.wire import Door, reach
 from tests.paths import ROOT
@@ -229,6 +230,21 @@ def test_a_part_that_hangs_or_breaks_is_named_and_holds_up_no_other(tmp_path: Pa
     assert facts.disk is not None and facts.disk.path == str(tmp_path)
     assert facts.failed == {"walls": "no answer after 0.2 s", "limits": "/mnt/x: Input/output error"}
     assert facts.walls is None
+
+
+def test_cards_are_asked_once_and_a_driver_that_hangs_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    program = tmp_path / "nvidia-smi"
+    lines = "".join(f"{at}, GPU-{at}, H100, 81559, 551, 4, Disabled, 580.65.06, {at}\\n" for at in range(3))
+    program.write_text(f"#!/bin/sh\ncase $1 in *gpu=*) printf '{lines}';; esac\n")
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
+    monkeypatch.setattr("launch.checks.machine.DRIVERS", ("/",))
+    cards = read_cards(Request(address=SECOND, local=True))
+    assert (cards.count, cards.names, cards.ecc_errors) == (3, ("H100",), 3)
+    program.write_text("#!/bin/sh\nexec sleep 60\n")
+    monkeypatch.setattr("launch.tools.doctor.probe.CARDS_S", 0.2)
+    facts = collect(Request(address=SECOND, local=True), 20.0, {"cards": read_cards})
+    assert "no answer within 0.2 s" in facts.failed["cards"]
 
 
 def test_a_port_that_is_open_is_reached_by_a_full_packet_and_a_closed_one_is_not() -> None:
