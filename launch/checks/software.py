@@ -9,6 +9,7 @@ import platform
 import re
 import subprocess
 from collections.abc import Mapping
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -22,27 +23,50 @@ GIT_S = 5.0  # of a file system that hangs: a run does without the commit
 EDITED = "+changes"
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Software:
+    """Of one machine."""
+
+    python: str
+    rlsys: str  # as `rlsys_version`
+    lock: str | None  # the lock that this environment was made from, "cpu.txt"
+    locked: int  # packages in it
+    differs: Mapping[str, tuple[str, str | None]]  # (in the lock, installed) by package
+
+
+def look_at_software() -> Software:
+    locks = {path.name: read_lock(path.read_text()) for path in sorted(LOCKS.glob("*.txt"))}
+    lock, differs = closest_lock(locks, installed_packages())
+    locked = 0 if lock is None else len(locks[lock])
+    return Software(python=platform.python_version(), rlsys=rlsys_version(), lock=lock, locked=locked, differs=differs)
+
+
+def rlsys_version() -> str:
+    """With the commit where it is a checkout ("+changes": that was edited)."""
+    return f"{VERSION} ({commit})" if (commit := commit_of(ROOT)) else VERSION
+
+
 def versions() -> dict[str, str | None]:
-    """Of what numbers depend on; of rlsys with the commit where it is a checkout ("+changes": that was edited)."""
-    version = f"{VERSION} ({commit})" if (commit := commit_of(ROOT)) else VERSION
-    return {"rlsys": version, "python": platform.python_version(), **{name: _version(name) for name in LIBRARIES}}
+    """Of what numbers depend on."""
+    libraries = {name: _version(name) for name in LIBRARIES}
+    return {"rlsys": rlsys_version(), "python": platform.python_version(), **libraries}
 
 
 def describe_software() -> dict[str, Any]:
-    """The same as `run.json` has it, with the whole commit, the lock and what differs from it."""
-    commit = commit_of(ROOT, digits=40)
-    locks = {path.name: read_lock(path.read_text()) for path in sorted(LOCKS.glob("*.txt"))}
-    lock, differs = closest_lock(locks, installed_packages())
+    """As `run.json` has it, with the whole commit, the lock and what differs from it: {"torch": ["2.13.0 (lock)",
+    "2.12.0"]}, null where a package is not installed."""
+    software, commit = look_at_software(), commit_of(ROOT, digits=40)
+    lock = None if software.lock is None else {"file": software.lock, "sha256": _digest(LOCKS / software.lock)}
     return {
         "version": VERSION,
         "commit": None if commit is None else commit.removesuffix(EDITED),
         "dirty": None if commit is None else commit.endswith(EDITED),
         "source": source_digest(ROOT) if commit is None else None,
-        "python": platform.python_version(),
+        "python": software.python,
         "platform": f"{platform.system()}-{platform.release()}-{platform.machine()}",
-        "lock": None if lock is None else {"file": lock, "sha256": _digest(LOCKS / lock)},
+        "lock": lock,
         "packages": {name: _version(name) for name in LIBRARIES},
-        "differs": differs,
+        "differs": {name: [f"{locked} (lock)", version] for name, (locked, version) in software.differs.items()},
     }
 
 
@@ -54,14 +78,12 @@ def read_lock(text: str) -> dict[str, str]:
 
 def closest_lock(
     locks: Mapping[str, Mapping[str, str]], installed: Mapping[str, str]
-) -> tuple[str | None, dict[str, list[str | None]]]:
-    """The lock that this environment was made from, and where it differs: {"torch": ["2.13.0 (lock)", "2.12.0"]}.
-
-    A package that is not installed has null. Packages that the lock does not name are not looked at.
-    """
+) -> tuple[str | None, dict[str, tuple[str, str | None]]]:
+    """The lock that this environment was made from, and as `Software.differs` where it differs from it. Packages that
+    the lock does not name are not looked at."""
     differences = {
         name: {
-            package: [f"{version} (lock)", installed.get(package)]
+            package: (version, installed.get(package))
             for package, version in lock.items()
             if installed.get(package) != version
         }

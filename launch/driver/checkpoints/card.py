@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from launch.checks.software import versions
+from launch.checks.software import rlsys_version
 from launch.driver.checkpoints.checkpoint import CARD
 from rlsys.adapters import read_adapter
 from rlsys.errors import BadInput
@@ -125,7 +125,7 @@ def write_card(
         library="transformers" if adapter is None else "peft",
         adapter="" if adapter is None else ADAPTER.format(base=adapter.base, rank=adapter.rank),
         arguments=ARGUMENTS.format(args=f"`{json.dumps(args)}`") if args else "",
-        rlsys=versions()["rlsys"],
+        rlsys=rlsys_version(),
         env=of.env.name,
         protocol=f", protocol `{protocol}`" if protocol is not None else "",
         reward=", ".join(recipe.reward.name for recipe in of.by_env.values()),

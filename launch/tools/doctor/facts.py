@@ -5,14 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Software:
-    python: str
-    rlsys: str  # with its commit
-    lock: str | None  # the lock that this environment was made from, "cpu.txt"
-    locked: int  # packages in it
-    differs: Mapping[str, tuple[str | None, str | None]]  # (in the lock, installed) by package
+from launch.checks.software import Software
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from launch.tools.doctor.facts import Cards, ClusterFacts, Limits, Software, Space, Wanted
+from launch.checks.software import Software
+from launch.tools.doctor.facts import Cards, ClusterFacts, Limits, Space, Wanted
 from launch.tools.doctor.findings import Finding, make_finding, node_findings, where_text
 
 GB = 1e9

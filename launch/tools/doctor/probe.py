@@ -20,10 +20,10 @@ from actors.addresses import interfaces
 from envs import make_world, new_player
 from envs.tools.sandbox import SandboxConfig
 from envs.tools.sandbox.pool import probe as probe_sandbox
-from launch.checks import hub, machine, software
+from launch.checks import hub, machine
+from launch.checks.software import look_at_software
 from launch.driver.run.nodes import NodeRequirements, check_node
-from launch.tools.doctor.facts import Cards, Limits, NodeFacts, Software, Space
-from rlsys import VERSION
+from launch.tools.doctor.facts import Cards, Limits, NodeFacts, Space
 from rlsys.errors import BadInput, describe_error
 from rlsys.system import memory
 from rlsys.system.card_memory import ask_cards
@@ -42,19 +42,6 @@ class Request:
     weights_dir: str | None = None
     disk: str = "."
     needs: Mapping[str, NodeRequirements] = field(default_factory=dict)  # of the config, by kind
-
-
-def read_software(request: Request) -> Software:
-    report = software.describe_software()
-    lock = (report["lock"] or {}).get("file")
-    commit = report["commit"]
-    version = f"{VERSION} ({commit[:12]}{software.EDITED if report['dirty'] else ''})" if commit else VERSION
-    differs = {
-        name: (locked.partition(" ")[0] if locked else None, installed)
-        for name, (locked, installed) in report["differs"].items()
-    }
-    locked = len(software.read_lock((software.LOCKS / lock).read_text())) if lock else 0
-    return Software(python=report["python"], rlsys=version, lock=lock, locked=locked, differs=differs)
 
 
 def nearest_folder(path: Path) -> Path:
@@ -136,7 +123,7 @@ def read_needs(request: Request) -> dict[str, str]:
 
 
 READERS: Mapping[str, Callable[[Request], Any]] = {
-    "software": read_software,
+    "software": lambda _: look_at_software(),
     "memory": lambda request: read_space(memory.memory_root(request.weights_dir)),
     "disk": lambda request: read_space(Path(request.disk)),
     "limits": read_limits,

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from launch.checks.hardware import Machine, look_at_machine
 from launch.checks.software import closest_lock, describe_software, read_lock, source_digest
 from rlsys.system.card_memory import read_cards
@@ -17,8 +19,14 @@ def test_the_lock_is_the_one_that_differs_least() -> None:
     installed = {"torch": "2.13.0+cpu", "ray-x": "2.59.0", "more": "9"}
     name, differs = closest_lock(locks, installed)
     assert name == "cpu.txt"
-    assert differs == {"ray-x": ["2.60.0 (lock)", "2.59.0"], "missing": ["1.0 (lock)", None]}
+    assert differs == {"ray-x": ("2.60.0", "2.59.0"), "missing": ("1.0", None)}
     assert closest_lock({}, installed) == (None, {})
+
+
+def test_what_differs_is_told_apart_from_the_lock(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("launch.checks.software.installed_packages", dict)
+    report = describe_software()
+    assert report["differs"]["torch"] == [f"{report['packages']['torch']} (lock)", None]
 
 
 def test_a_checkout_has_a_commit_and_anything_else_a_digest_of_its_source(tmp_path: Path) -> None:

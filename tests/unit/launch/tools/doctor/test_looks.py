@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from launch.checks.software import Software
 from launch.cli import run as rlsys
 from launch.tools.doctor.facts import (
     Cards,
@@ -21,7 +22,6 @@ from launch.tools.doctor.facts import (
     Limits,
     NodeFacts,
     Reach,
-    Software,
     Space,
     StoredObject,
     Transfer,
