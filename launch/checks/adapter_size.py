@@ -4,16 +4,15 @@ from __future__ import annotations
 
 from rich.filesize import decimal as size
 
-from launch.checks.gpu_memory import BYTES, adapter_parameters, shape_of
-from launch.checks.gpu_plan import model_config
+from launch.checks.gpu_memory import BYTES, adapter_parameters
+from launch.checks.model_size import policy_shape
 from rlsys.config.recipe import RecipeConfig, RunConfig
 from rlsys.system.device import Device, dtype_of
 
 
 def trained_parameters(recipe: RecipeConfig, count: int) -> int:
     """Of a stage: of its adapter, or the `count` of the whole model, which stands too where its sizes are not known."""
-    lora, config = recipe.model.lora, model_config(recipe)
-    shape = shape_of(config) if config is not None else None
+    lora, shape = recipe.model.lora, policy_shape(recipe)
     return adapter_parameters(shape, lora.targets, lora.rank) if lora.rank and shape is not None else count
 
 

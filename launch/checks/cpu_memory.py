@@ -10,9 +10,9 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
 from launch.checks.deadlines import longest_response
-from launch.checks.gpu_memory import Parts, RankPlan, rank_memory, shape_of, total
-from launch.checks.gpu_plan import model_config, rank_plan
-from launch.checks.model_size import adapter_of
+from launch.checks.gpu_memory import Parts, RankPlan, rank_memory, total
+from launch.checks.gpu_plan import rank_plan
+from launch.checks.model_size import adapter_of, policy_shape
 from rlsys.config.recipe import RecipeConfig
 from rlsys.system.device import DEVICES, require_resolved, resolve
 
@@ -27,13 +27,12 @@ Stages = Sequence[tuple[str, RecipeConfig]]  # kind and recipe of the stages tha
 
 def rank_parts(recipe: RecipeConfig, count: int, stages: Stages = ()) -> Parts:
     """Of a rank in the stage in which it needs most, in bytes. count: parameters of the policy."""
-    config = model_config(recipe)
-    shape = shape_of(config, count or None) if config is not None else None
+    shape = policy_shape(recipe, count or None)
     process = (("process", LEARNER_MB * 2.0**20), ("kernels", KERNELS_MB * 2.0**20))
     if shape is None:
         return (*process, ("weights, gradients, moments", 16.0 * count))
     plans = [_plan(recipe, kind, stage) for kind, stage in stages or [("", recipe)]]
-    sizes = [rank_memory(replace(shape, parameters=count or shape.parameters), plan) for plan in plans]
+    sizes = [rank_memory(shape, plan) for plan in plans]
     return (*process, *max(sizes, key=total))
 
 

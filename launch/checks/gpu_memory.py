@@ -45,6 +45,12 @@ class ModelShape:
         matrices and norms, the gate's and its product, queries, keys and values."""
         return 4 * self.intermediate + 12 * self.hidden + (self.heads + 2 * self.kv_heads) * self.head_dim
 
+    @property
+    def matrices(self) -> int:
+        """Weights of the layers' matrices."""
+        attention = self.hidden * self.head_dim * 2 * (self.heads + self.kv_heads)
+        return self.layers * (attention + 3 * self.hidden * self.intermediate)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RankPlan:
@@ -94,13 +100,13 @@ def shape_of(config: Mapping[str, Any], parameters: int | None = None) -> ModelS
     layers, hidden, intermediate, heads, vocab = sizes
     kv_heads = text.get("num_key_value_heads") or heads
     head_dim = text.get("head_dim") or hidden // heads
-    attention = hidden * head_dim * 2 * (heads + kv_heads)
-    head_and_embedding = vocab * hidden * (1 if has_tied_head(config) else 2)
-    counted = layers * (attention + 3 * hidden * intermediate + 2 * hidden) + head_and_embedding + hidden
-    return ModelShape(
-        parameters=parameters or counted, layers=layers, hidden=hidden, intermediate=intermediate, heads=heads,
+    shape = ModelShape(
+        parameters=parameters or 0, layers=layers, hidden=hidden, intermediate=intermediate, heads=heads,
         kv_heads=kv_heads, head_dim=head_dim, vocab=vocab,
     )  # fmt: skip
+    head_and_embedding = vocab * hidden * (1 if has_tied_head(config) else 2)
+    norms = (2 * layers + 1) * hidden
+    return shape if parameters else replace(shape, parameters=shape.matrices + norms + head_and_embedding)
 
 
 def adapter_parameters(shape: ModelShape, targets: Collection[str], rank: int) -> int:
@@ -234,9 +240,13 @@ def engine_memory(shape: ModelShape, plan: EnginePlan) -> tuple[Parts, float]:
     working = ENGINE_TOKENS * shape.token_bytes * itemsize / split + 2 * plan.max_num_seqs * shape.vocab * 4
     adapter = float(itemsize * plan.adapter)  # every process of a divided engine may hold one of its matrices whole
     cache = plan.card * plan.share - weights - working - adapter
-    of_token = 2 * shape.layers * max(1, shape.kv_heads // split) * shape.head_dim * itemsize
     parts = (("weights", weights), *((("adapter", adapter),) if adapter else ()), ("one step", working))
-    return (*parts, ("KV cache", cache)), cache / of_token
+    return (*parts, ("KV cache", cache)), cache / kv_bytes(shape, plan.dtype, split)
+
+
+def kv_bytes(shape: ModelShape, dtype: str, ways: int) -> int:
+    """Of a token's keys and values on each of the `ways` GPUs that an engine is divided among."""
+    return 2 * shape.layers * max(1, shape.kv_heads // ways) * shape.head_dim * BYTES[dtype]
 
 
 def scoring_share(vocab: int, chunk: int, card: float, most: float) -> float:

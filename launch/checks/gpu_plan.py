@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Literal
 
 from launch.checks.gpu_memory import (
     BYTES,
@@ -22,12 +22,11 @@ from launch.checks.gpu_memory import (
     host_memory,
     rank_memory,
     scoring_share,
-    shape_of,
     total,
 )
 from launch.checks.machine import first_card, local_gpus
 from launch.checks.memory_table import MemoryRow, format_rows, plural
-from launch.checks.model_size import TEACHER, store_bytes, teacher_parameters, weights_bytes
+from launch.checks.model_size import TEACHER, model_config, policy_shape, store_bytes, teacher_parameters, weights_bytes
 from launch.checks.models import load_model_config, text_of
 from learners.algorithms import make_algorithm
 from learners.algorithms.base import REFERENCE, VALUES
@@ -68,10 +67,10 @@ def gpu_plan(
     parameters: counted in the model's files, if they are here. ram: bytes of the node that learner ranks are on, if
     that is known. node_gpus: GPUs of a node.
     """
-    config = model_config(recipe)
-    shape = shape_of(config, parameters) if config is not None else None
+    shape = policy_shape(recipe, parameters)
     if shape is None:
-        why = "not on this machine, nor can its hub be asked" if config is None else "of sizes that are not known"
+        unknown = model_config(recipe) is None
+        why = "not on this machine, nor can its hub be asked" if unknown else "of sizes that are not known"
         return GpuPlan(model=f"unknown: model.path={recipe.model.path!r} is {why}")
     dtype, card = dtype_of(recipe.model.dtype, device), card_gb(recipe.cluster)
     copy = shape.parameters * BYTES[dtype]
@@ -109,8 +108,7 @@ def _versions_row(recipe: RecipeConfig, device: Device) -> MemoryRow:
 
 def host_bytes(recipe: RecipeConfig, training: Sequence[RecipeConfig], device: Device, parameters: int | None) -> float:
     """That one rank keeps in its node's RAM at most; 0 where the model's sizes are not known."""
-    config, dtype = model_config(recipe), dtype_of(recipe.model.dtype, device)
-    shape = shape_of(config, parameters) if config is not None else None
+    shape, dtype = policy_shape(recipe, parameters), dtype_of(recipe.model.dtype, device)
     if shape is None or not device.gpus_per_actor:
         return 0.0
     return max((total(host_memory(shape, plan, 1)) for plan in _rank_plans(shape, training, dtype)), default=0.0)
@@ -126,19 +124,6 @@ def card_gb(config: ClusterConfig) -> float:
         reason = "neither nvidia-smi nor CUDA says it of this machine's GPU"
         raise BadInput(reason, key="cluster.gpu_memory_gb", expected="its memory in GB")
     return round(card[1] / GIGA, 1) if card is not None else USUAL_CARD_GB
-
-
-def model_config(recipe: RecipeConfig) -> Mapping[str, Any] | None:
-    """config.json of the model, or what a scratch model's would say. None for a hub name that cannot be asked."""
-    path, scratch = recipe.model.path, recipe.model.scratch
-    if path is None:
-        return {
-            "num_hidden_layers": scratch.num_layers, "hidden_size": scratch.hidden_size,
-            "intermediate_size": scratch.intermediate_size, "num_attention_heads": scratch.num_heads,
-            "num_key_value_heads": scratch.num_kv_heads, "head_dim": scratch.head_dim,
-            "vocab_size": scratch.vocab_size,
-        }  # fmt: skip
-    return load_model_config(path)
 
 
 # -- learner ranks ----------------------------------------------------------------------------------------------------
@@ -301,8 +286,7 @@ def shared_cache_mb(recipe: RecipeConfig, device: Device, parameters: int | None
     """
     if recipe.cluster.placement != "shared" or not device.gpus_per_actor:
         return None
-    config, dtype = model_config(recipe), dtype_of(recipe.model.dtype, device)
-    shape = shape_of(config, parameters) if config is not None else None
+    shape, dtype = policy_shape(recipe, parameters), dtype_of(recipe.model.dtype, device)
     if shape is None:
         expected = "a model whose sizes are known, to divide the GPU by"
         raise BadInput(key="cluster.placement", found="shared", expected=expected)

@@ -2,25 +2,50 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
-from launch.checks.gpu_memory import BYTES, VERSIONS_IN_MEMORY, adapter_parameters, has_tied_head, shape_of
-from launch.checks.models import load_model_config, parameters_in
+from launch.checks.gpu_memory import (
+    BYTES,
+    VERSIONS_IN_MEMORY,
+    ModelShape,
+    adapter_parameters,
+    has_tied_head,
+    shape_of,
+)
+from launch.checks.models import load_model_config, parameters_in, text_of
 from rlsys.config.recipe import RecipeConfig
 from rlsys.system.device import Device, dtype_of, require_resolved, resolve_cluster
 
 TEACHER = "learner.reference"  # the key that names a teacher
 
 
+def model_config(recipe: RecipeConfig) -> Mapping[str, Any] | None:
+    """config.json of the model, or what a scratch model's would say. None for a hub name that cannot be asked."""
+    path, scratch = recipe.model.path, recipe.model.scratch
+    if path is None:
+        return {
+            "num_hidden_layers": scratch.num_layers, "hidden_size": scratch.hidden_size,
+            "intermediate_size": scratch.intermediate_size, "num_attention_heads": scratch.num_heads,
+            "num_key_value_heads": scratch.num_kv_heads, "head_dim": scratch.head_dim,
+            "vocab_size": scratch.vocab_size,
+        }  # fmt: skip
+    return load_model_config(path)
+
+
+def policy_shape(recipe: RecipeConfig, parameters: int | None = None) -> ModelShape | None:
+    """None where nothing says its sizes. parameters: counted in its files, if they are here."""
+    config = model_config(recipe)
+    return None if config is None else shape_of(config, parameters)
+
+
 def parameters(recipe: RecipeConfig) -> int | None:
     """How many the policy has: counted in its files, or by config.json of a hub name. None where nothing says it."""
-    scratch = recipe.model.scratch
-    if recipe.model.path is None:
-        heads = (scratch.num_heads * 2 + scratch.num_kv_heads * 2) * scratch.head_dim * scratch.hidden_size
-        norms = (2 * scratch.num_layers + 1) * scratch.hidden_size + 2 * scratch.num_layers * scratch.head_dim
-        layer = heads + 3 * scratch.hidden_size * scratch.intermediate_size
-        return scratch.num_layers * layer + norms + 2 * scratch.vocab_size * scratch.hidden_size
-    return _count(recipe.model.path, "model.path")
+    if recipe.model.path is not None:
+        return _count(recipe.model.path, "model.path")
+    shape = policy_shape(recipe)
+    return None if shape is None else shape.parameters + 2 * shape.layers * shape.head_dim  # norms of queries and keys
 
 
 def teacher_parameters(path: str) -> int | None:
@@ -40,10 +65,10 @@ def _count(path: str, key: str) -> int | None:
 def adapter_of(recipe: RecipeConfig) -> int | None:
     """Parameters of the adapter that is all that a run trains; None where a stage trains all weights, or may, and where
     the model's sizes are not known. recipe: of the run, which no stage has changed."""
-    lora, path = recipe.model.lora, recipe.model.path
-    if not lora.rank or lora.begins is not None or path is None:  # one that is built from nothing is taught whole
+    lora = recipe.model.lora
+    if not lora.rank or lora.begins is not None or recipe.model.path is None:  # built from nothing, it is taught whole
         return None
-    shape = shape_of(load_model_config(path) or {})
+    shape = policy_shape(recipe)
     return None if shape is None else adapter_parameters(shape, lora.targets, lora.rank)
 
 
@@ -63,7 +88,7 @@ def weights_bytes(recipe: RecipeConfig, device: Device) -> int | None:
     if recipe.model.path is not None:
         config = load_model_config(recipe.model.path) or {}
         # a tied head is one tensor in the files, and two in a version
-        text = config.get("text_config") or config
+        text = text_of(config)
         count += text.get("vocab_size", 0) * text.get("hidden_size", 0) if has_tied_head(config) else 0
     return VERSIONS_IN_MEMORY * count * BYTES[dtype_of(recipe.model.dtype, device)]
 

@@ -70,7 +70,7 @@ class Case:
 
     @property
     def vocab(self) -> int:
-        shape = gpu_memory.shape_of(gpu_plan.model_config(self.rl) or {})
+        shape = model_size.policy_shape(self.rl)
         assert shape is not None
         return shape.vocab
 

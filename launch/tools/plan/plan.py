@@ -9,11 +9,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from launch.checks.gpu_memory import ModelShape, shape_of
-from launch.checks.gpu_plan import model_config, most_zero
+from launch.checks.gpu_memory import ModelShape
+from launch.checks.gpu_plan import most_zero
 from launch.checks.machine import expected_device
 from launch.checks.memory_table import MemoryRow
-from launch.checks.model_size import parameters
+from launch.checks.model_size import parameters, policy_shape
 from launch.checks.service_needs import ServiceNeed
 from launch.config.compose import compose
 from launch.driver.stages.base import needs_engines
@@ -229,8 +229,7 @@ def assume_machines(config: RunConfig, served: int) -> Nodes:
 
 
 def shape_for(config: RunConfig) -> ModelShape | None:
-    model = model_config(config.recipe)
-    return None if model is None else shape_of(model, parameters(config.recipe))
+    return policy_shape(config.recipe, parameters(config.recipe))
 
 
 def find_offers(request: Request, config: RunConfig, source: Source, served: int) -> Iterator[Offer]:

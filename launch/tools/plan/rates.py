@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from launch.checks.gpu_memory import BYTES, ModelShape
+from launch.checks.gpu_memory import BYTES, ModelShape, kv_bytes
 from rlsys.errors import BadInput
 from rlsys.system.datasheets import Card
 
@@ -93,8 +93,8 @@ def engine_step(
     """(seconds of a step of an engine on `ways` cards, seconds that a sequence with `context` tokens adds)."""
     _, bandwidth = data_sheet(card, card.name)
     read = bandwidth * rates.of_bandwidth.value
-    kv = 2 * shape.layers * max(1, shape.kv_heads // ways) * shape.head_dim * BYTES[dtype]
-    return shape.parameters * BYTES[dtype] / ways / read + rates.engine_step.value, kv * context / read
+    step_s = shape.parameters * BYTES[dtype] / ways / read + rates.engine_step.value
+    return step_s, kv_bytes(shape, dtype, ways) * context / read
 
 
 def delivery_s(rates: Rates, version: float, *, ranks: int, loaded: float) -> tuple[float, float]:

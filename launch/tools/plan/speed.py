@@ -110,7 +110,7 @@ def change_s(recipe: RecipeConfig, shape: ModelShape, dtype: str) -> float:
 def forward_token_flops(shape: ModelShape, context: float, adapter: int = 0) -> float:
     """Of one pass over a packed token with `context` tokens before it. adapter: its parameters."""
     return forward_flops(
-        matrices=matrices_of(shape) + adapter,
+        matrices=shape.matrices + adapter,
         head=shape.vocab * shape.hidden,
         layers=shape.layers,
         width=shape.heads * shape.head_dim,
@@ -120,17 +120,11 @@ def forward_token_flops(shape: ModelShape, context: float, adapter: int = 0) -> 
     )
 
 
-def matrices_of(shape: ModelShape) -> int:
-    """Weights of the layers' matrices."""
-    attention = shape.hidden * shape.head_dim * 2 * (shape.heads + shape.kv_heads)
-    return shape.layers * (attention + 3 * shape.hidden * shape.intermediate)
-
-
 def token_flops(recipe: RecipeConfig, shape: ModelShape, context: float) -> float:
     """Of a packed token in an update, everything counted that is computed."""
     adapter = adapter_parameters(shape, recipe.model.lora.targets, recipe.model.lora.rank)
     forward = forward_token_flops(shape, context, adapter)
-    frozen = 2.0 * (matrices_of(shape) + shape.vocab * shape.hidden) if adapter else 0.0
+    frozen = 2.0 * (shape.matrices + shape.vocab * shape.hidden) if adapter else 0.0
     return passes_of(recipe) * forward - frozen * trainings_of(recipe)
 
 
