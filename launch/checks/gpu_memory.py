@@ -89,6 +89,19 @@ class EnginePlan:
     adapter: int = 0  # parameters that its buffers hold
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EngineMemory:
+    """Of one GPU, in bytes."""
+
+    fixed: Parts  # what an engine holds before it has a sequence
+    cache: float  # what is left for keys and values: below 0 where nothing is
+    tokens: float  # whose keys and values fit into it
+
+    @property
+    def parts(self) -> Parts:
+        return (*self.fixed, ("KV cache", self.cache))
+
+
 def shape_of(config: Mapping[str, Any], parameters: int | None = None) -> ModelShape | None:
     """From config.json; None for a model whose sizes have other names. `parameters`: counted in the files, if they are
     here."""
@@ -233,15 +246,14 @@ def _head(shape: ModelShape, plan: RankPlan) -> float:
     return logits * ((2 * itemsize if itemsize < 4 else 0) + 4 * 4) + shape.vocab * shape.hidden * itemsize
 
 
-def engine_memory(shape: ModelShape, plan: EnginePlan) -> tuple[Parts, float]:
-    """(the parts on one GPU, tokens whose keys and values fit into what is left)."""
+def engine_memory(shape: ModelShape, plan: EnginePlan) -> EngineMemory:
     itemsize, split = BYTES[plan.dtype], plan.tensor_parallel
     weights = itemsize * shape.parameters / split
     working = ENGINE_TOKENS * shape.token_bytes * itemsize / split + 2 * plan.max_num_seqs * shape.vocab * 4
     adapter = float(itemsize * plan.adapter)  # every process of a divided engine may hold one of its matrices whole
     cache = plan.card * plan.share - weights - working - adapter
-    parts = (("weights", weights), *((("adapter", adapter),) if adapter else ()), ("one step", working))
-    return (*parts, ("KV cache", cache)), cache / kv_bytes(shape, plan.dtype, split)
+    fixed = (("weights", weights), *((("adapter", adapter),) if adapter else ()), ("one step", working))
+    return EngineMemory(fixed=fixed, cache=cache, tokens=cache / kv_bytes(shape, plan.dtype, split))
 
 
 def kv_bytes(shape: ModelShape, dtype: str, ways: int) -> int:

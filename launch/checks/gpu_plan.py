@@ -296,8 +296,8 @@ def shared_cache_mb(recipe: RecipeConfig, device: Device, parameters: int | None
             key="cluster.gpu_memory_gb",
             expected="the memory of the shared GPU, in GB",
         )
-    parts, _ = engine_memory(shape, engine_plan(recipe, dtype, card_gb(recipe.cluster), shape))
-    cache_mb = int(dict(parts)["KV cache"] / 2**20)
+    engine = engine_memory(shape, engine_plan(recipe, dtype, card_gb(recipe.cluster), shape))
+    cache_mb = int(engine.cache / 2**20)
     if cache_mb <= 0:
         share = recipe.engine.gpu_memory_utilization
         raise BadInput(
@@ -313,20 +313,20 @@ def shared_cache_mb(recipe: RecipeConfig, device: Device, parameters: int | None
 def plan_engine(shape: ModelShape, recipe: RecipeConfig, dtype: str, card: float) -> tuple[MemoryRow, str | None]:
     """Its row, and what keeps the engines from fitting, if anything does."""
     plan, workers = engine_plan(recipe, dtype, card, shape), recipe.rollout.workers
-    parts, tokens = engine_memory(shape, plan)
-    window, contexts = plan.max_model_len, max(0.0, tokens / plan.max_model_len)
-    room = f"{max(0, int(tokens)):,} tokens, {contexts:.1f} whole contexts of {window}"
+    memory = engine_memory(shape, plan)
+    window, contexts = plan.max_model_len, max(0.0, memory.tokens / plan.max_model_len)
+    room = f"{max(0, int(memory.tokens)):,} tokens, {contexts:.1f} whole contexts of {window}"
     cards = f" on {plan.tensor_parallel} cards each" if plan.tensor_parallel > 1 else ""
     note = f"{plural(workers, 'engine')}{cards}; room for {room}; engine.max_num_seqs={plan.max_num_seqs}"
-    line = MemoryRow(name="engine", parts=parts, of=card * GIGA, note=note)
-    if tokens >= window:
+    line = MemoryRow(name="engine", parts=memory.parts, of=card * GIGA, note=note)
+    if memory.tokens >= window:
         return line, None
     alone = recipe.cluster.placement == "sleep"  # on one card
     tries = ((key, trial) for key, trial in engine_remedies(shape, plan) if not alone or trial.tensor_parallel == 1)
-    remedy = next((key for key, trial in tries if engine_memory(shape, trial)[1] >= window), None)
-    shorter = int(tokens) // 1024 * 1024
+    remedy = next((key for key, trial in tries if engine_memory(shape, trial).tokens >= window), None)
+    shorter = int(memory.tokens) // 1024 * 1024
     remedy = remedy or (f"engine.max_model_len={shorter}" if shorter > 0 else "cards with more memory")
-    engine_gb = (total(parts) - dict(parts)["KV cache"]) / GIGA
+    engine_gb = total(memory.fixed) / GIGA
     problem = f"an engine needs {engine_gb:.0f} GB for weights and one step and room for engine.max_model_len={window}"
     return line, f"{problem}, of {plan.share * card:.0f} GB (engine.gpu_memory_utilization): try {remedy}"
 

@@ -34,6 +34,12 @@ def model_config(recipe: RecipeConfig) -> Mapping[str, Any] | None:
     return load_model_config(path)
 
 
+def shape_at(path: str, key: str, parameters: int | None = None) -> ModelShape | None:
+    """Of a folder or a hub name that `key` gives; None where nothing says its sizes. parameters: as of `shape_of`."""
+    config = load_model_config(path, key)
+    return None if config is None else shape_of(config, parameters)
+
+
 def policy_shape(recipe: RecipeConfig, parameters: int | None = None) -> ModelShape | None:
     """None where nothing says its sizes. parameters: counted in its files, if they are here."""
     config = model_config(recipe)
@@ -57,8 +63,7 @@ def _count(path: str, key: str) -> int | None:
     counted = parameters_in(Path(path), f"{key}={path!r}") if Path(path).is_dir() else None
     if counted is not None:
         return counted
-    config = load_model_config(path, key)
-    shape = None if config is None else shape_of(config)
+    shape = shape_at(path, key)
     return None if shape is None else shape.parameters
 
 

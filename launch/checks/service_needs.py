@@ -19,11 +19,10 @@ from envs.services.retriever.sizes import (
     index_size,
 )
 from envs.tools.search import SearchConfig
-from launch.checks.gpu_memory import BYTES, GIGA, EnginePlan, ModelShape, engine_memory, shape_of, total
+from launch.checks.gpu_memory import BYTES, GIGA, EnginePlan, ModelShape, engine_memory, total
 from launch.checks.gpu_plan import VLLM_SHARE, card_gb, engine_remedies, reference_share
 from launch.checks.memory_table import plural
-from launch.checks.model_size import TEACHER, teacher_parameters
-from launch.checks.models import load_model_config
+from launch.checks.model_size import TEACHER, shape_at, teacher_parameters
 from launch.checks.teachers import check_serving
 from rlsys.config.recipe import RecipeConfig
 from rlsys.errors import BadInput
@@ -189,8 +188,7 @@ def of_reference(recipe: RecipeConfig, device: Device) -> ServiceNeed:
     weights = float(count * BYTES[dtype]) / max(1, gpus) / GIGA
     if not gpus:
         return replace(bare, holds=f"{weights:.1f} GB of weights")
-    config = load_model_config(path, TEACHER)
-    shape = None if config is None else shape_of(config, count)
+    shape = shape_at(path, TEACHER, count)
     if shape is not None:
         problem = _no_room_for_a_sequence(shape, recipe, dtype, gpus)
     else:
@@ -206,12 +204,12 @@ def _no_room_for_a_sequence(shape: ModelShape, recipe: RecipeConfig, dtype: str,
     plan = EnginePlan(
         tensor_parallel=gpus, dtype=dtype, max_num_seqs=seats, max_model_len=window, card=card * GIGA, share=share
     )
-    parts, tokens = engine_memory(shape, plan)
-    if tokens >= window:
+    memory = engine_memory(shape, plan)
+    if memory.tokens >= window:
         return None
     tries = engine_remedies(shape, plan, "learner.reference_gpus", share)
-    remedy = next((key for key, trial in tries if engine_memory(shape, trial)[1] >= window), "GPUs with more memory")
-    engine_gb = (total(parts) - dict(parts)["KV cache"]) / GIGA
+    keys = (key for key, trial in tries if engine_memory(shape, trial).tokens >= window)
+    remedy, engine_gb = next(keys, "GPUs with more memory"), total(memory.fixed) / GIGA
     holds = f"{engine_gb:.1f} GB for weights and one step, and room for engine.max_model_len={window - 1}"
     return f"it needs {holds}, on each GPU, of {share * card:.1f} GB: try {remedy}"
 
@@ -220,8 +218,7 @@ def of_judge(judge: JudgeConfig, recipe: RecipeConfig, device: Device) -> Servic
     """With a model of its own."""
     gpus, name = judge.gpus * device.gpus_per_actor, judge.server
     cpus = judge.threads or recipe.rollout.threads or device.engine_threads
-    config = load_model_config(str(judge.model), "reward.judge.model")
-    shape = shape_of(config) if config is not None else None
+    shape = shape_at(str(judge.model), "reward.judge.model")
     if shape is None:
         return ServiceNeed(name=name, gpus=gpus, cpus=cpus)
     weights = float(shape.parameters * BYTES[device.dtype])

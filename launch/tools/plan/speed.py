@@ -73,7 +73,6 @@ def estimate(
     # Each process of a divided engine reads an adapter whole, and of a model its own part.
     loaded = version / ways if trained == shape.parameters else version
     limits = engine_plan(recipe, dtype, card.memory_gb)
-    _, cache = engine_memory(shape, limits)
     rates = rates_of(card)
     base_s, each_s = engine_step(rates, shape, card, dtype, ways, answers.context)
     export_s, load_s = delivery_s(rates, version, ranks=learner.ranks, loaded=loaded)
@@ -91,7 +90,7 @@ def estimate(
         build_s=0.0,
         base_s=base_s,
         each_s=each_s,
-        seats=max(1, min(limits.max_num_seqs, int(cache / answers.context))),
+        seats=max(1, min(limits.max_num_seqs, int(engine_memory(shape, limits).tokens / answers.context))),
         export_s=export_s,
         carry_s=version * 8 / ((network or USUAL_NETWORK) * 1e9 * OF_NETWORK) if away else 0.0,
         load_s=load_s,

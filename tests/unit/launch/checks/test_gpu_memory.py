@@ -137,14 +137,13 @@ def test_an_engine_has_what_its_weights_leave() -> None:
     plan = EnginePlan(
         tensor_parallel=1, dtype="bfloat16", max_num_seqs=128, max_model_len=16384, card=80 * GIGA, share=0.85
     )
-    parts, tokens = engine_memory(shape(QWEN_7B), plan)
-    assert total(parts) == pytest.approx(68 * GIGA)
-    assert tokens == pytest.approx(dict(parts)["KV cache"] / (2 * 28 * 4 * 128 * 2))
-    assert 800_000 < tokens < 900_000
-    _, none = engine_memory(shape(QWEN_32B), plan)
-    assert none < 16384  # 65.5 GB of weights leave no room for one answer
-    halved, tokens = engine_memory(shape(QWEN_32B), replace(plan, tensor_parallel=2))
-    assert dict(halved)["weights"] == pytest.approx(32.8e9, rel=0.01) and tokens > 16384
+    engine = engine_memory(shape(QWEN_7B), plan)
+    assert total(engine.parts) == pytest.approx(68 * GIGA)
+    assert engine.tokens == pytest.approx(engine.cache / (2 * 28 * 4 * 128 * 2))
+    assert 800_000 < engine.tokens < 900_000
+    assert engine_memory(shape(QWEN_32B), plan).tokens < 16384  # 65.5 GB of weights leave no room for one answer
+    halved = engine_memory(shape(QWEN_32B), replace(plan, tensor_parallel=2))
+    assert dict(halved.parts)["weights"] == pytest.approx(32.8e9, rel=0.01) and halved.tokens > 16384
 
 
 def estimator(file: str, name: str) -> Callable[..., tuple[int, ...]]:
