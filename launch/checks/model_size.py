@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from rich.filesize import decimal as size
+
 from launch.checks.gpu_memory import (
     BYTES,
     VERSIONS_IN_MEMORY,
@@ -15,7 +17,7 @@ from launch.checks.gpu_memory import (
     shape_of,
 )
 from launch.checks.models import load_model_config, parameters_in, text_of
-from rlsys.config.recipe import RecipeConfig
+from rlsys.config.recipe import RecipeConfig, RunConfig
 from rlsys.system.device import Device, dtype_of, require_resolved, resolve_cluster
 
 TEACHER = "learner.reference"  # the key that names a teacher
@@ -75,6 +77,28 @@ def adapter_of(recipe: RecipeConfig) -> int | None:
         return None
     shape = policy_shape(recipe)
     return None if shape is None else adapter_parameters(shape, lora.targets, lora.rank)
+
+
+def trained_parameters(recipe: RecipeConfig, count: int) -> int:
+    """Of a stage: of its adapter, or the `count` of the whole model, which stands too where its sizes are not known."""
+    lora, shape = recipe.model.lora, policy_shape(recipe)
+    return adapter_parameters(shape, lora.targets, lora.rank) if lora.rank and shape is not None else count
+
+
+def describe_adapter(config: RunConfig, count: int | None, device: Device) -> list[str]:
+    """Lines of `--dry-run`; none without an adapter."""
+    stages = [stage for stage in config.stages if stage.config.model.lora.rank]
+    if not stages or count is None:
+        return []
+    recipe, lora = stages[0].config, stages[0].config.model.lora
+    trained = trained_parameters(recipe, count)
+    itemsize = BYTES[dtype_of(recipe.model.dtype, device)]
+    transfer = f"{size(trained * itemsize)} a version instead of {size(count * itemsize)}"
+    of = f"rank {lora.rank} on {', '.join(lora.targets)}: {trained:,} parameters ({trained / count:.1%}), {transfer}"
+    rates = {stage.config.learner.lr * lora.lr_scale for stage in stages if stage.steps or stage.epochs}
+    rate = ", ".join(f"{lr:g}" for lr in sorted(rates))
+    scale = f"alpha / rank = {lora.alpha / lora.rank:g}; learning rate = learner.lr x {lora.lr_scale:g} = {rate}"
+    return [f"from stage {stages[0].name} on, {of}", scale]
 
 
 def model_bytes(recipe: RecipeConfig, device: Device) -> int:

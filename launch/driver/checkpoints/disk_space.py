@@ -13,8 +13,8 @@ from pathlib import Path
 from rich.filesize import decimal as size
 
 from launch.checks import model_size
-from launch.checks.adapter_size import trained_parameters
 from launch.checks.gpu_memory import BYTES, parameter_bytes
+from launch.checks.model_size import trained_parameters
 from launch.driver.checkpoints.best import best_of
 from learners.algorithms import make_algorithm
 from learners.algorithms.base import REFERENCE, VALUES

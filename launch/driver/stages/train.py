@@ -11,7 +11,6 @@ import psutil
 from actors.renderer import ChatRenderer
 from envs import make_world
 from launch.checks import hub, model_size, models, preflight, prompts
-from launch.checks.adapter_size import describe_adapter
 from launch.checks.agents import try_agents
 from launch.checks.chat_template import read_template
 from launch.checks.gpu_plan import GpuPlan, gpu_plan
@@ -148,7 +147,7 @@ def arithmetic(config: RunConfig) -> tuple[list[str], BadInput | None]:
     lines = [f"{'parameters':<25} {size}"] if size else []
     if (folder / "config.json").is_file():
         lines += models.describe_untried(models.read_model_config(folder, f"model.path={str(folder)!r}"))
-    adapter = describe_adapter(config, count, expected_device(config.recipe.cluster))
+    adapter = model_size.describe_adapter(config, count, expected_device(config.recipe.cluster))
     lines += [f"{'adapter':<25} {line}" for line in adapter]
     problem: BadInput | None = None
     for stage in config.stages:

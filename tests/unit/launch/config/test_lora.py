@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from launch.checks.adapter_size import describe_adapter, trained_parameters
-from launch.checks.model_size import parameters
+from launch.checks.model_size import describe_adapter, parameters, trained_parameters
 from launch.checks.preflight import check_model
 from launch.config.compose import compose, to_yaml
 from launch.driver.checkpoints.beginning import begins_adapter, learner_of, start_of
