@@ -8,9 +8,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from envs import make_world
+from launch.checks.model_size import model_bytes, other_model_bytes
 from rlsys import deadlines
 from rlsys.config.recipe import RecipeConfig
 from rlsys.deadlines import Derived
+from rlsys.system.device import Device
 
 GIVEN = "given"
 
@@ -90,3 +92,13 @@ def generated_at_once(recipe: RecipeConfig) -> int:
 def load_deadline(timeout_s: float | None, size: int) -> Derived:
     """Of a part that loads so many bytes of models. timeout_s: `start_timeout_s` of `rollout` or `learner`."""
     return Derived(timeout_s, GIVEN) if timeout_s is not None else deadlines.start_s(size)
+
+
+def start_of_engine(recipe: RecipeConfig, device: Device) -> Derived:
+    return load_deadline(recipe.rollout.start_timeout_s, model_bytes(recipe, device))
+
+
+def start_of_rank(recipe: RecipeConfig, device: Device, teachers: Iterable[str] = ()) -> Derived:
+    """Of the start and of the loading of a stage's models: the policy and its reference, which may be another."""
+    policy = model_bytes(recipe, device)
+    return load_deadline(recipe.learner.start_timeout_s, policy + max([policy, *map(other_model_bytes, teachers)]))

@@ -106,6 +106,11 @@ def model_bytes(recipe: RecipeConfig, device: Device) -> int:
     return (parameters(recipe) or 0) * BYTES[dtype_of(recipe.model.dtype, device)]
 
 
+def other_model_bytes(path: str) -> int:
+    """Of a model besides the policy, in bfloat16; 0 where its size is not known."""
+    return (teacher_parameters(path) or 0) * BYTES["bfloat16"]
+
+
 def weights_bytes(recipe: RecipeConfig, device: Device) -> int | None:
     """Of all versions that a node holds at once; None where the model's sizes are not known."""
     count = parameters(recipe)

@@ -26,7 +26,7 @@ from actors import judge, renderer
 from actors.weights import check
 from launch.checks import deadlines as derived
 from launch.checks import gpu_memory, gpu_plan, model_size
-from launch.checks.starts import start_of_engine, start_of_rank
+from launch.checks.deadlines import start_of_engine, start_of_rank
 from launch.config.compose import compose
 from launch.driver.checkpoints.stop_time import stop_deadline_s
 from launch.driver.evaluation.limits import limit_of

@@ -14,7 +14,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from launch.checks import hub
-from launch.checks.starts import size_of
+from launch.checks.model_size import other_model_bytes
 from rlsys.deadlines import download_s
 from rlsys.errors import BadInput, RunFailed, describe_error
 from rlsys.system.orphans import die_with
@@ -34,7 +34,7 @@ def from_hub(models: Iterable[str]) -> tuple[str, ...]:
 
 
 def patience_s(models: Iterable[str]) -> float:
-    return sum(download_s(size_of(model) or UNKNOWN).value for model in models)
+    return sum(download_s(other_model_bytes(model) or UNKNOWN).value for model in models)
 
 
 def download(models: Iterable[str]) -> None:

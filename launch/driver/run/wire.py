@@ -23,11 +23,11 @@ from envs import make_world
 from envs.rewards import judge_of
 from envs.services.secrets import secret_variables
 from launch.checks import model_size, preflight
-from launch.checks.deadlines import load_deadline, shortest_episode_s
+from launch.checks.deadlines import load_deadline, shortest_episode_s, start_of_engine, start_of_rank
 from launch.checks.gpu_plan import reference_share, shared_cache_mb
+from launch.checks.model_size import other_model_bytes
 from launch.checks.models import whole_path
 from launch.checks.packaged import find_packaged
-from launch.checks.starts import size_of, start_of_engine, start_of_rank
 from launch.checks.teachers import served_to
 from learners.group import GroupOptions, LearnerGroup, rank_specs
 from learners.meeting import RankSpec, collective_timeout_s
@@ -80,7 +80,7 @@ def services(recipes: Sequence[RecipeConfig], trained: Sequence[RecipeConfig] = 
     specs = [spec for recipe in recipes for spec in list_services(recipe)]
     asking = served_to(trained)
     specs += [] if asking is None else [reference_service(asking)]
-    size = max((size_of(model) for spec in specs for model in spec.models), default=0)
+    size = max((other_model_bytes(model) for spec in specs for model in spec.models), default=0)
     timeout_s = max((load_deadline(recipe.rollout.start_timeout_s, size).value for recipe in recipes), default=0.0)
     return Services(
         specs,

@@ -6,9 +6,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from launch.checks import model_size
-from launch.checks.deadlines import at_once, attempt_s, short_timeout
+from launch.checks.deadlines import at_once, attempt_s, short_timeout, start_of_engine, start_of_rank
 from launch.checks.machine import expected_device
-from launch.checks.starts import start_of_engine, start_of_rank
 from launch.checks.teachers import teachers_of
 from launch.driver.evaluation.limits import limit_of
 from launch.driver.evaluation.sets import episodes_of, plays_of, recipes_played

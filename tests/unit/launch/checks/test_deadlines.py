@@ -19,8 +19,9 @@ from launch.checks.deadlines import (
     load_deadline,
     short_timeout,
     shortest_episode_s,
+    start_of_engine,
+    start_of_rank,
 )
-from launch.checks.starts import start_of_engine, start_of_rank
 from launch.config.compose import compose
 from launch.driver.evaluation.limits import check_limit, limit_of
 from launch.driver.evaluation.sets import plays_of

@@ -62,7 +62,7 @@ def test_a_download_that_fails_is_one_line_with_the_model(asked: list[tuple[str,
 
 
 def test_the_patience_with_a_hub_grows_with_the_model(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(downloads, "size_of", {"large": 65_000_000_000, "unknown": 0}.__getitem__)
+    monkeypatch.setattr(downloads, "other_model_bytes", {"large": 65_000_000_000, "unknown": 0}.__getitem__)
     assert downloads.patience_s(["large"]) == 300 + 13_000
     assert downloads.patience_s(["large", "unknown"]) == 300 + 13_000 + 300 + 20_000
 
