@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import socket
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -21,10 +21,10 @@ from launch.checks import cpu_memory, hub, models
 from launch.checks.chat_template import read_template
 from launch.checks.cpu_memory import Stages
 from launch.checks.deadlines import attempt_s
-from launch.checks.gpu_memory import GIGA, Parts, total
+from launch.checks.gpu_memory import GIGA, Parts
 from launch.checks.machine import inside_ray_job, is_local, local_gpus
-from launch.checks.memory_table import MemoryRow, format_amount
-from launch.checks.model_size import parameters, store_bytes, weights_bytes
+from launch.checks.memory_table import format_amount
+from launch.checks.model_size import store_bytes, weights_bytes
 from launch.checks.models import parameters_in
 from launch.checks.packaged import fetch, find_packaged, is_here
 from rlsys.adapters import read_adapter
@@ -32,83 +32,10 @@ from rlsys.config.cluster import ClusterConfig
 from rlsys.config.recipe import RecipeConfig
 from rlsys.errors import BadInput, require
 from rlsys.system import memory
-from rlsys.system.device import DEVICES, Device, require_resolved, resolve_cluster
+from rlsys.system.device import Device
 
 if TYPE_CHECKING:
     from actors.judge import JudgeServiceConfig
-
-# Resident memory of each process before it holds a model, measured on the CPU build: docs/measurements.md.
-WORKER_MB = 2100  # rollout actor and its engine process
-DRIVER_MB = 1200  # driver, Ray's own processes, wandb
-# Of a token, in the driver (benchmarks/growth.py): in a group that is being written, its arrays, its text and a line;
-# and in an evaluation that is under way, the text, whose numbers are made at its end.
-WRITTEN_BYTES, EVALUATED_BYTES = 40, 5
-
-
-def memory_of_parts(recipe: RecipeConfig, count: int) -> tuple[int, int]:
-    """MiB of an engine and of a rank on a CPU, for a policy of `count` parameters.
-
-    fp32 on a CPU: an engine holds the weights and their packed copy. A rank: `launch.checks.cpu_memory`.
-    """
-    engine, rank = total(_engine_parts(recipe, count)), total(cpu_memory.rank_parts(recipe, count))
-    return int(engine) // 2**20, int(rank) // 2**20
-
-
-def _engine_parts(recipe: RecipeConfig, count: int) -> Parts:
-    return _bytes([("process", WORKER_MB), ("KV cache", recipe.engine.kv_cache_mb), ("weights", 8 * count // 2**20)])
-
-
-def episodes_mb(recipe: RecipeConfig) -> int:
-    """MiB of the episodes that are in the driver at the same time, at most: all as long as they may get."""
-    window, common = recipe.engine.max_model_len, recipe.eval
-    longest = min(recipe.rollout.max_response_tokens or window, window)
-    group, evaluated = recipe.loop.group_size * longest, 0
-    for eval_set in common.sets.values() or [common]:
-        tasks, greedy, samples, seeds, most = (
-            getattr(common, name) if getattr(eval_set, name) is None else getattr(eval_set, name)
-            for name in ("tasks", "greedy", "samples", "seeds", "max_response_tokens")
-        )
-        tokens = min(most or longest, window)
-        group = max(group, samples * seeds * tokens)
-        evaluated += tasks * (greedy + samples * seeds) * tokens
-    return int(WRITTEN_BYTES * group + EVALUATED_BYTES * evaluated) // 2**20
-
-
-def driver_row(recipe: RecipeConfig, store_mb: int = 0) -> MemoryRow:
-    """store_mb: of Ray's object store, where no other row has it."""
-    parts = (("process", DRIVER_MB), ("object store", store_mb), ("episodes", episodes_mb(recipe)))
-    return MemoryRow(name="driver", parts=_bytes([part for part in parts if part[1]]))
-
-
-def memory_plan(
-    recipe: RecipeConfig, *, learner: bool, there: float | None = None, stages: Stages = ()
-) -> tuple[list[MemoryRow], int]:
-    """A row for each kind of process and one of their sum, and its MiB, on one machine without a GPU.
-
-    there: bytes of the machine's RAM. stages: as in `launch.checks.cpu_memory`.
-    """
-    num_parameters = parameters(recipe)
-    count = num_parameters or 0
-    engines, ranks = recipe.rollout.workers, recipe.learner.ranks if learner else 0
-    store_mb = require_resolved(resolve_cluster(recipe.cluster, DEVICES["cpu"]).object_store_mb)
-    rank = cpu_memory.rank_parts(recipe, count, stages)
-    kinds = (("engine", engines, _engine_parts(recipe, count)), ("learner", ranks, rank))
-    rows, sums = [], []
-    for name, times, parts in kinds:
-        row = MemoryRow(name=name, parts=parts, note=f"x {times}" if times > 1 else "")
-        if times:
-            rows.append(row)
-            sums.append((f"{name}s" if times > 1 else name, times * (int(row.needed) // 2**20)))
-    driver = driver_row(recipe, store_mb)
-    rows.append(driver)
-    sums.append((driver.name, int(driver.needed) // 2**20))
-    total_mb = sum(size for _, size in sums)
-    unknown = "" if num_parameters is not None else "without the model, whose size is not known"
-    return [*rows, MemoryRow(name="together", parts=_bytes(sums), of=there, note=unknown)], total_mb
-
-
-def _bytes(megabytes: Sequence[tuple[str, int]]) -> Parts:
-    return tuple((name, float(size * 2**20)) for name, size in megabytes)
 
 
 def check_memory(required_mb: int, parts: Parts = (), tries: Iterable[tuple[str, int]] = ()) -> None:
@@ -127,9 +54,9 @@ def check_memory(required_mb: int, parts: Parts = (), tries: Iterable[tuple[str,
 
 
 def _check_memory_here(recipe: RecipeConfig, learner: bool, stages: Stages) -> None:
-    rows, required_mb = memory_plan(recipe, learner=learner, stages=stages)
+    rows, required_mb = cpu_memory.memory_plan(recipe, learner=learner, stages=stages)
     tries = (
-        (key, memory_plan(lower, learner=learner, stages=lower_stages)[1])
+        (key, cpu_memory.memory_plan(lower, learner=learner, stages=lower_stages)[1])
         for key, lower, lower_stages in cpu_memory.remedies(recipe, stages, learner=learner)
     )
     times = dict(engine=recipe.rollout.workers, learner=recipe.learner.ranks)

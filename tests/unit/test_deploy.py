@@ -20,7 +20,7 @@ import jsonschema
 import pytest
 import yaml
 
-from launch.checks import model_size, preflight
+from launch.checks import cpu_memory, model_size
 from launch.checks.machine import END_S, STOP_WAIT
 from launch.config.compose import compose
 from launch.tools.plan.memory import plan_memory
@@ -187,7 +187,7 @@ def test_sizes_are_those_that_the_plan_of_the_recipe_prints(name: str, config: R
         memory = size(container["resources"]["limits"]["memory"])
         if group is cluster_of(name)["headGroupSpec"]:
             assert shared_memory(pod) == store + 2**30
-            assert memory > shared_memory(pod) + preflight.DRIVER_MB * 2**20
+            assert memory > shared_memory(pod) + cpu_memory.DRIVER_MB * 2**20
         else:
             assert shared_memory(pod) == int(printed[1]) * 2**30
             assert memory > shared_memory(pod) + max(rows["reading"].needed, rows["host"].needed)

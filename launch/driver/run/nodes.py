@@ -22,7 +22,7 @@ from actors.services import Services, ServiceSpec
 from envs import make_world, new_player
 from envs.base import World
 from envs.rewards import judge_of
-from launch.checks import machine, model_size, packaged, preflight
+from launch.checks import cpu_memory, machine, model_size, packaged, preflight
 from launch.checks.hardware import Machine, look_at_machine
 from launch.checks.machine import is_local
 from launch.driver.run import downloads, wire
@@ -230,7 +230,7 @@ def needs_by_part(
 ) -> list[NodeRequirements]:
     """What each part needs, in the order in which they are placed: ranks, engines, services."""
     count = model_size.parameters(recipe) or 0
-    engine_mb, rank_mb = (0, 0) if device.gpus_per_actor else preflight.memory_of_parts(recipe, count)
+    engine_mb, rank_mb = (0, 0) if device.gpus_per_actor else cpu_memory.memory_of_parts(recipe, count)
     size, store = model_size.weights_bytes(recipe, device) or 0, model_size.store_bytes(recipe, device)
     weights = (recipe.cluster.weights_dir, size, store) if ranks else None
     gpus = device.gpus_per_actor > 0

@@ -10,7 +10,7 @@ import psutil
 
 from actors.renderer import ChatRenderer
 from envs import make_world
-from launch.checks import hub, model_size, models, preflight, prompts
+from launch.checks import cpu_memory, hub, model_size, models, preflight, prompts
 from launch.checks.agents import try_agents
 from launch.checks.chat_template import read_template
 from launch.checks.gpu_plan import GpuPlan, gpu_plan
@@ -174,10 +174,10 @@ def arithmetic(config: RunConfig) -> tuple[list[str], BadInput | None]:
     lines += [f"{'service':<25} {need.describe()}" for need in needs]
     plan = _gpu_plan(config)
     if plan is not None:
-        driver = preflight.driver_row(config.recipe)
+        driver = cpu_memory.driver_row(config.recipe)
         lines += [f"{'memory (GPU)':<25} {line}" for line in plan.lines]
         return [*lines, f"{'memory (driver)':<25} {driver.needed / 1e9:.1f} GB = {driver.made_of('GB')}"], problem
-    memory, _ = preflight.memory_plan(config.recipe, learner=True, stages=_training(config))
+    memory, _ = cpu_memory.memory_plan(config.recipe, learner=True, stages=_training(config))
     return lines + [f"{'memory (CPU)':<25} {line}" for line in format_rows(memory, "MiB")], problem
 
 

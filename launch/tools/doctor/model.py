@@ -13,7 +13,7 @@ import torch
 from actors.chat import PROBE_OFFER
 from actors.renderer import ChatRenderer
 from actors.template_args import names_read
-from launch.checks import hub, model_size, models, preflight, prompts
+from launch.checks import cpu_memory, hub, model_size, models, preflight, prompts
 from launch.checks.gpu_memory import GIGA, total
 from launch.checks.gpu_plan import GpuPlan, gpu_plan
 from launch.checks.machine import local_gpus
@@ -89,7 +89,7 @@ def _examine_config(path: str, recipe: RecipeConfig, count: int | None) -> Itera
 
 def _memory_here(recipe: RecipeConfig, count: int) -> tuple[float, float, float]:
     """GB of an engine, of a rank that trains all weights, and of this machine."""
-    engine_mb, rank_mb = preflight.memory_of_parts(recipe, count)
+    engine_mb, rank_mb = cpu_memory.memory_of_parts(recipe, count)
     return engine_mb * 2**20 / GIGA, rank_mb * 2**20 / GIGA, psutil.virtual_memory().total / GIGA
 
 

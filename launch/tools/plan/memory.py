@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from rich.filesize import decimal as size
 
-from launch.checks import model_size, preflight
+from launch.checks import cpu_memory, model_size
 from launch.checks.gpu_plan import gpu_plan
 from launch.checks.memory_table import MemoryRow
 from launch.driver.checkpoints.disk_space import room_for
@@ -52,7 +52,7 @@ def plan_memory(config: RunConfig, nodes: Nodes, served: int = 0) -> Memory:
     engines = any(needs_engines(config, stage) for stage in config.stages)
     split = split_of(full.recipe) if engines else replace(split_of(full.recipe), workers=0)
     rows = [row for row in plan.rows if engines or row.name != "engine"]
-    rows.append(replace(preflight.driver_row(full.recipe), of=nodes.ram, note="of RAM"))
+    rows.append(replace(cpu_memory.driver_row(full.recipe), of=nodes.ram, note="of RAM"))
     return Memory(unit="GB", rows=[*rows, *disk], problem=_too_few(split, nodes, served) or plan.problem)
 
 
@@ -60,7 +60,7 @@ def _plan_cpus(config: RunConfig, nodes: Nodes, disk: Sequence[MemoryRow]) -> Me
     """A process is on one node: with several, each is compared with a node, and their sum with all of them."""
     recipe, total_ram = config.recipe, None if nodes.ram is None else nodes.ram * nodes.count
     training = [(stage.kind, stage.config) for stage in list_training(config)]
-    *processes, together = preflight.memory_plan(recipe, learner=True, there=total_ram, stages=training)[0]
+    *processes, together = cpu_memory.memory_plan(recipe, learner=True, there=total_ram, stages=training)[0]
     if nodes.count > 1:
         processes = [replace(row, of=nodes.ram) for row in processes]
     return Memory(unit="MiB", rows=[*processes, together, *disk], problem=_too_much(processes, nodes, recipe))
@@ -122,7 +122,7 @@ def with_less_memory(config: RunConfig, nodes: Nodes) -> list[str] | None:
     """On CPUs: the keys of fewer engines, then of a smaller cache, that fit. None where nothing does."""
     recipe = config.recipe
     cache_mb, ram = recipe.engine.kv_cache_mb, (nodes.ram or 0.0) * nodes.count
-    most = int(ram // (preflight.WORKER_MB * 2**20)) or 1  # engines, that any memory could hold
+    most = int(ram // (cpu_memory.WORKER_MB * 2**20)) or 1  # engines, that any memory could hold
     for workers in range(min(recipe.rollout.workers, most), 0, -1):
         for cache in (cache_mb, *(mb for mb in CACHES_MB if mb < cache_mb)):
             split = replace(split_of(recipe), workers=workers)

@@ -90,8 +90,8 @@ def test_a_rank_on_cpus_holds_an_adapters_moments_and_not_the_models(monkeypatch
     assert [part["optimizer"] for part in parts] == [12.0 * count, 12.0 * trained, 12.0 * count]
     own = [dict(cpu_memory.rank_parts(scratch, 1000)), dict(cpu_memory.rank_parts(plan, 1000))]
     assert own[0]["optimizer"] == own[1]["optimizer"] == 12_000
-    whole, small = (preflight.memory_of_parts(config, count)[1] for config in (plan, adapted))
-    sums = [preflight.memory_plan(config, learner=True)[1] for config in (plan, adapted)]
+    whole, small = (cpu_memory.memory_of_parts(config, count)[1] for config in (plan, adapted))
+    sums = [cpu_memory.memory_plan(config, learner=True)[1] for config in (plan, adapted)]
     assert sums[0] - sums[1] == whole - small
 
 
@@ -131,12 +131,12 @@ def test_the_driver_holds_one_group_and_the_texts_of_an_evaluation(monkeypatch: 
         eval=replace(plan.eval, tasks=500, samples=16),
     )
     expected = (40 * 16 * 32_768 + 5 * 500 * 17 * 32_768) // 2**20
-    assert preflight.episodes_mb(plan) == expected > 1000
-    (driver,) = [row for row in preflight.memory_plan(plan, learner=True)[0] if row.name == "driver"]
+    assert cpu_memory.episodes_mb(plan) == expected > 1000
+    (driver,) = [row for row in cpu_memory.memory_plan(plan, learner=True)[0] if row.name == "driver"]
     assert dict(driver.parts)["episodes"] == expected * 2**20
     sets = {"a": EvalSet(), "b": EvalSet(tasks=100, samples=1, greedy=False, max_response_tokens=1_000)}
     more = replace(plan, eval=replace(plan.eval, sets=sets))
-    assert preflight.episodes_mb(more) == (40 * 16 * 32_768 + 5 * (500 * 17 * 32_768 + 100 * 1_000)) // 2**20
+    assert cpu_memory.episodes_mb(more) == (40 * 16 * 32_768 + 5 * (500 * 17 * 32_768 + 100 * 1_000)) // 2**20
 
 
 def test_a_file_that_hides_a_module_of_pythons_own_is_named(tmp_path: Path) -> None:
