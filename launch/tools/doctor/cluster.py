@@ -12,7 +12,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
-from launch.driver.run.nodes import check_answers, mark_folders, name_node
+from launch.driver.run.nodes import name_node
+from launch.driver.run.shared_folders import check_answers, mark_folders
 from launch.tools.doctor.facts import Collective, NodeFacts, Reach, StoredObject, Transfer
 from launch.tools.doctor.node import DoctorProbe, ServedFile
 from launch.tools.doctor.probe import Request

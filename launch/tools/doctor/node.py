@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from actors.weights.transfer import FlightTransfer, SourceFailed
-from launch.driver.run.nodes import SharedFolderProbe, answer_probe
+from launch.driver.run.shared_folders import SharedFolderProbe, answer_probe
 from launch.tools.doctor.facts import NodeFacts
 from launch.tools.doctor.probe import Request, collect
 from launch.tools.doctor.wire import Door, reach

@@ -25,16 +25,15 @@ from launch.driver.run.engines import scratch_folder
 from launch.driver.run.nodes import (
     NodeRequirements,
     Probe,
-    answer_probe,
     cache_folders,
     check_node,
     check_nodes,
     check_rollouts,
-    mark_folders,
     name_node,
     needs_by_part,
 )
 from launch.driver.run.rundir import open_locked
+from launch.driver.run.shared_folders import answer_probe, check_answers, mark_folders
 from rlsys import VERSION
 from rlsys.config.cluster import ClusterConfig
 from rlsys.config.recipe import RecipeConfig
@@ -50,7 +49,7 @@ MODEL = ("model.path", "/shared/model")
 
 @pytest.fixture(autouse=True)
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(launch.driver.run.nodes, "SEEN_S", 0.0)
+    monkeypatch.setattr("launch.driver.run.shared_folders.SEEN_S", 0.0)
     monkeypatch.delenv("RAY_ADDRESS", raising=False)
 
 
@@ -97,9 +96,9 @@ def test_a_shared_folder_is_told_from_one_of_the_same_name(tmp_path: Path) -> No
         own = replace(mark, file=f"{mark.file} 10.0.0.2")
         answer_probe(own)
         assert Path(own.file).read_text() == mark.nonce
-        launch.driver.run.nodes.check_answers([mark], ["10.0.0.2"])
+        check_answers([mark], ["10.0.0.2"])
         with refused(says="node 10.0.0.3: --run-dir d: what"):
-            launch.driver.run.nodes.check_answers([mark], ["10.0.0.3"])
+            check_answers([mark], ["10.0.0.3"])
         elsewhere = replace(own, file=str(other / Path(own.file).name))
         with pytest.raises(BadInput, match="^--run-dir d: not the driver's folder there, expected one that all nodes"):
             answer_probe(elsewhere)
