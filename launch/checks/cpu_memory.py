@@ -15,7 +15,7 @@ from launch.checks.gpu_memory import Parts, RankPlan, rank_memory, total
 from launch.checks.gpu_plan import rank_plan
 from launch.checks.memory_table import MemoryRow
 from launch.checks.model_size import adapter_of, parameters, policy_shape
-from rlsys.config.recipe import RecipeConfig
+from rlsys.config.recipe import RecipeConfig, StageConfig
 from rlsys.system.device import DEVICES, require_resolved, resolve, resolve_cluster
 
 # Resident memory of each process before it holds a model, measured on the CPU build: docs/measurements.md.
@@ -30,7 +30,7 @@ LEARNER_MB, KERNELS_MB = 500, 900
 FILLED = 0.5  # of a row: few batches fill theirs, and a start is not refused for what seldom is
 LEAST_CACHE_MB = 64  # of an engine, that is proposed
 
-Stages = Sequence[tuple[str, RecipeConfig]]  # kind and recipe of the stages that train; () where they are not known
+Stages = Sequence[StageConfig]  # those that train; () where they are not known
 
 
 def rank_parts(recipe: RecipeConfig, count: int, stages: Stages = ()) -> Parts:
@@ -39,7 +39,7 @@ def rank_parts(recipe: RecipeConfig, count: int, stages: Stages = ()) -> Parts:
     process = (("process", LEARNER_MB * 2.0**20), ("kernels", KERNELS_MB * 2.0**20))
     if shape is None:
         return (*process, ("weights, gradients, moments", 16.0 * count))
-    plans = [_plan(recipe, kind, stage) for kind, stage in stages or [("", recipe)]]
+    plans = [_plan(recipe, stage.kind, stage.config) for stage in stages] or [_plan(recipe, "", recipe)]
     sizes = [rank_memory(shape, plan) for plan in plans]
     return (*process, *max(sizes, key=total))
 
@@ -136,7 +136,7 @@ def _bytes(megabytes: Sequence[tuple[str, int]]) -> Parts:
 def remedies(recipe: RecipeConfig, stages: Stages, *, learner: bool) -> Iterator[tuple[str, RecipeConfig, Stages]]:
     """Keys that lower memory, each on its own, with what they make of the run; the cheapest first."""
     cache, window = recipe.engine.kv_cache_mb, recipe.engine.max_model_len
-    rows = [require_resolved(resolve(stage, DEVICES["cpu"]).learner.tokens_per_row) for _, stage in stages]
+    rows = [require_resolved(resolve(stage.config, DEVICES["cpu"]).learner.tokens_per_row) for stage in stages]
     changes: list[tuple[str, Callable[[RecipeConfig], RecipeConfig]]] = []
     if cache > LEAST_CACHE_MB:
         engine = replace(recipe.engine, kv_cache_mb=LEAST_CACHE_MB)
@@ -151,4 +151,4 @@ def remedies(recipe: RecipeConfig, stages: Stages, *, learner: bool) -> Iterator
         one = replace(recipe.rollout, workers=1, min_workers=1)
         changes.append(("rollout.workers=1", lambda of: replace(of, rollout=one)))
     for key, change in changes:
-        yield key, change(recipe), [(kind, change(stage)) for kind, stage in stages]
+        yield key, change(recipe), [replace(stage, config=change(stage.config)) for stage in stages]

@@ -32,7 +32,7 @@ from learners.algorithms import make_algorithm
 from learners.algorithms.base import REFERENCE, VALUES
 from rlsys.config.cluster import ClusterConfig
 from rlsys.config.model import ADAPTER_RANKS
-from rlsys.config.recipe import RecipeConfig
+from rlsys.config.recipe import RecipeConfig, StageConfig
 from rlsys.errors import BadInput
 from rlsys.system.device import Device, dtype_of, require_resolved
 
@@ -56,13 +56,13 @@ class GpuPlan:
 
 def gpu_plan(
     recipe: RecipeConfig,
-    training: Sequence[tuple[str, RecipeConfig]],
+    training: Sequence[StageConfig],
     device: Device,
     parameters: int | None,
     ram: float | None = None,
     node_gpus: int = GPUS_OF_A_NODE,
 ) -> GpuPlan:
-    """The recipes are resolved for this device. training: name and recipe of the stages that train.
+    """The recipes are resolved for this device. training: the stages that train.
 
     parameters: counted in the model's files, if they are here. ram: bytes of the node that learner ranks are on, if
     that is known. node_gpus: GPUs of a node.
@@ -129,12 +129,10 @@ def card_gb(config: ClusterConfig) -> float:
 # -- learner ranks ----------------------------------------------------------------------------------------------------
 
 
-def _fullest(
-    training: Sequence[tuple[str, RecipeConfig]], shape: ModelShape, dtype: str
-) -> tuple[str, RankPlan | None]:
-    """The stage in which a rank needs most."""
-    plans = _rank_plans(shape, [recipe for _, recipe in training], dtype)
-    pairs = list(zip([name for name, _ in training], plans, strict=True))
+def _fullest(training: Sequence[StageConfig], shape: ModelShape, dtype: str) -> tuple[str, RankPlan | None]:
+    """The name of the stage in which a rank needs most."""
+    plans = _rank_plans(shape, [stage.config for stage in training], dtype)
+    pairs = zip([stage.name for stage in training], plans, strict=True)
     return max(pairs, key=lambda pair: total(rank_memory(shape, pair[1])), default=("", None))
 
 

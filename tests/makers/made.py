@@ -13,6 +13,7 @@ import numpy as np
 
 from actors.specs import EngineSpec
 from rlsys.batch import Batch, build_batch
+from rlsys.config.recipe import RecipeConfig, StageConfig
 from rlsys.dialogue import turn_after
 from rlsys.plan import plan_samples, shard_plan
 from rlsys.probe import Probe
@@ -43,6 +44,11 @@ PLAN = RolloutPlan(
     purpose="test", env=None, reward=None, group_size=1, temperature=1.0, top_p=1.0, max_turn_tokens=64,
     max_context=512, timeout_s=30.0,
 )  # fmt: skip
+
+
+def trained(recipe: RecipeConfig, kind: str = "rl") -> StageConfig:
+    """A stage with its kind's name."""
+    return StageConfig(name=kind, kind=kind, steps=1, config=recipe)
 
 
 def make_batch(samples: Sequence[Sample], tokens_per_row: int, version: int = 0, **how: Any) -> Batch:

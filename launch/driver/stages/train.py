@@ -42,7 +42,7 @@ def check(config: RunConfig, say: Callable[[str], None]) -> None:
     recipe = config.recipe
     make_world(recipe.env)
     check_trackers(recipe)
-    preflight.check(recipe, learner=True, stages=_training(config))
+    preflight.check(recipe, learner=True, stages=list_training(config))
     check_offload(config)
     if any(needs_engines(config, stage) for stage in config.stages) and is_local(recipe.cluster):
         preflight.check_weights_room(recipe, expected_device(recipe.cluster))
@@ -128,10 +128,9 @@ def _gpu_plan(config: RunConfig) -> GpuPlan | None:
     if not device.gpus_per_actor:
         return None
     full = resolve_run(config, device)
-    training = [(stage.name, stage.config) for stage in list_training(full)]
     cluster = full.recipe.cluster
     ram = psutil.virtual_memory().total if is_local(cluster) and not runs_elsewhere(cluster, device) else None
-    return gpu_plan(full.recipe, training, device, model_size.parameters(full.recipe), ram)
+    return gpu_plan(full.recipe, list_training(full), device, model_size.parameters(full.recipe), ram)
 
 
 def arithmetic(config: RunConfig) -> tuple[list[str], BadInput | None]:
@@ -177,13 +176,8 @@ def arithmetic(config: RunConfig) -> tuple[list[str], BadInput | None]:
         driver = cpu_memory.driver_row(config.recipe)
         lines += [f"{'memory (GPU)':<25} {line}" for line in plan.lines]
         return [*lines, f"{'memory (driver)':<25} {driver.needed / 1e9:.1f} GB = {driver.made_of('GB')}"], problem
-    memory, _ = cpu_memory.memory_plan(config.recipe, learner=True, stages=_training(config))
+    memory, _ = cpu_memory.memory_plan(config.recipe, learner=True, stages=list_training(config))
     return lines + [f"{'memory (CPU)':<25} {line}" for line in format_rows(memory, "MiB")], problem
-
-
-def _training(config: RunConfig) -> list[tuple[str, RecipeConfig]]:
-    """Kind and recipe of the stages that train."""
-    return [(stage.kind, stage.config) for stage in list_training(config)]
 
 
 def _devices(config: RunConfig) -> str:

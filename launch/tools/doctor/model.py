@@ -20,7 +20,7 @@ from launch.checks.machine import local_gpus
 from launch.config.compose import compose
 from learners.attention import first_usable
 from learners.policy import PolicyModel, load_policy
-from rlsys.config.recipe import RecipeConfig
+from rlsys.config.recipe import RecipeConfig, StageConfig
 from rlsys.errors import BadInput
 from rlsys.system.device import DEVICES, resolve
 from rlsys.types import Message
@@ -95,7 +95,8 @@ def _memory_here(recipe: RecipeConfig, count: int) -> tuple[float, float, float]
 
 def _plan_on_gpu(recipe: RecipeConfig, count: int) -> GpuPlan:
     on_gpu = resolve(recipe, DEVICES["cuda"])
-    return gpu_plan(on_gpu, [("rl", on_gpu)], DEVICES["cuda"], count)
+    training = StageConfig(name="rl", kind="rl", steps=1, config=on_gpu)
+    return gpu_plan(on_gpu, [training], DEVICES["cuda"], count)
 
 
 def _too_large(recipe: RecipeConfig, count: int) -> str | None:

@@ -32,11 +32,6 @@ def device_of(nodes: Nodes) -> Device:
     return DEVICES["cpu" if nodes.card is None else "cuda"]
 
 
-def training_of(config: RunConfig) -> list[tuple[str, RecipeConfig]]:
-    """Name and recipe of the stages that train."""
-    return [(stage.name, stage.config) for stage in list_training(config)]
-
-
 def plan_memory(config: RunConfig, nodes: Nodes, served: int = 0) -> Memory:
     """served: GPUs of the run's judges and retrievers. Raises BadInput for a model whose sizes are not known."""
     device = device_of(nodes)
@@ -45,7 +40,7 @@ def plan_memory(config: RunConfig, nodes: Nodes, served: int = 0) -> Memory:
     if nodes.card is None:
         return _plan_cpus(full, nodes, disk)
     plan = gpu_plan(
-        full.recipe, training_of(full), device, model_size.parameters(full.recipe), nodes.ram, node_gpus=nodes.gpus
+        full.recipe, list_training(full), device, model_size.parameters(full.recipe), nodes.ram, node_gpus=nodes.gpus
     )
     if not plan.rows:
         raise BadInput(plan.model, expected="a size with --shape, such as --shape 7b, or a network")
@@ -59,8 +54,8 @@ def plan_memory(config: RunConfig, nodes: Nodes, served: int = 0) -> Memory:
 def _plan_cpus(config: RunConfig, nodes: Nodes, disk: Sequence[MemoryRow]) -> Memory:
     """A process is on one node: with several, each is compared with a node, and their sum with all of them."""
     recipe, total_ram = config.recipe, None if nodes.ram is None else nodes.ram * nodes.count
-    training = [(stage.kind, stage.config) for stage in list_training(config)]
-    *processes, together = cpu_memory.memory_plan(recipe, learner=True, there=total_ram, stages=training)[0]
+    rows, _ = cpu_memory.memory_plan(recipe, learner=True, there=total_ram, stages=list_training(config))
+    *processes, together = rows
     if nodes.count > 1:
         processes = [replace(row, of=nodes.ram) for row in processes]
     return Memory(unit="MiB", rows=[*processes, together, *disk], problem=_too_much(processes, nodes, recipe))

@@ -17,6 +17,7 @@ from launch.cli import run
 from launch.config.compose import compose
 from launch.config.layers import CONFIGS
 from rlsys.system.device import DEVICES, resolve_run
+from tests.makers.made import trained
 from tests.refused import refused
 
 BIG = ["model.path=Qwen/Qwen2.5-32B", "learner.zero_stage=3"]
@@ -103,11 +104,11 @@ def test_what_a_node_keeps_in_ram_is_refused_past_it() -> None:
     config = compose("gpu/qwen2.5-32b-16xa100", [])
     full = resolve_run(config, DEVICES["cuda"]).stages[0].config
     for ram, fits in ((None, True), (1200e9, True), (1000e9, False)):
-        plan = gpu_plan(full, [("rl", full)], DEVICES["cuda"], None, ram)
+        plan = gpu_plan(full, [trained(full)], DEVICES["cuda"], None, ram)
         assert (plan.problem is None) == fits
     assert plan.problem is not None and "keep 1114 GB in its RAM of 1000 GB: try ranks on more nodes" in plan.problem
     on_disk = replace(full, cluster=replace(full.cluster, weights_dir="/local/weights"))
-    assert gpu_plan(on_disk, [("rl", on_disk)], DEVICES["cuda"], None, 1000e9).problem is None  # 983 GB
+    assert gpu_plan(on_disk, [trained(on_disk)], DEVICES["cuda"], None, 1000e9).problem is None  # 983 GB
     size = host_bytes(full, [full], DEVICES["cuda"], None)
     assert size == pytest.approx((16 + 14) * 32.76e9 / 8, rel=1e-3)
     assert host_bytes(full, [full], DEVICES["cpu"], None) == 0
@@ -133,12 +134,12 @@ def test_sharing_a_row_is_advised_where_nothing_else_helps(keys: list[str], advi
     more = ["learner.zero_stage=3", "learner.offload=optimizer", "engine.max_model_len=131072"]
     config = compose("gpu/qwen2.5-7b-8xa100", [*DATA, *more, *keys])
     full = resolve_run(config, DEVICES["cuda"]).stages[0].config
-    problem = gpu_plan(full, [("rl", full)], DEVICES["cuda"], None).problem
+    problem = gpu_plan(full, [trained(full)], DEVICES["cuda"], None).problem
     assert problem is not None and f"try {advised}" in problem
     taken = compose("gpu/qwen2.5-7b-8xa100", [*DATA, *more, *keys, *problem.partition("try ")[2].split()])
     full = resolve_run(taken, DEVICES["cuda"]).stages[0].config
-    assert gpu_plan(full, [("rl", full)], DEVICES["cuda"], None).problem != problem  # a rank fits now
-    assert "a learner rank" not in str(gpu_plan(full, [("rl", full)], DEVICES["cuda"], None).problem)
+    assert gpu_plan(full, [trained(full)], DEVICES["cuda"], None).problem != problem  # a rank fits now
+    assert "a learner rank" not in str(gpu_plan(full, [trained(full)], DEVICES["cuda"], None).problem)
 
 
 def test_the_context_that_is_advised_fits(capsys: pytest.CaptureFixture[str]) -> None:
@@ -259,7 +260,7 @@ def test_a_reference_under_an_adapter_takes_no_memory_of_its_own(capsys: pytest.
     taught = replace(
         rl, model=replace(rl.model, lora=replace(rl.model.lora, rank=0)), algorithm=replace(rl.algorithm, kl_coef=0.0)
     )
-    for training, counted in (([("rl", rl)], False), ([("sft", taught), ("rl", rl)], True)):
+    for training, counted in (([trained(rl)], False), ([trained(taught, "sft"), trained(rl)], True)):
         fullest = replace(rl, learner=replace(rl.learner, tokens_per_row=200_000))
-        rows = gpu_plan(rl, [*training[:-1], ("rl", fullest)], DEVICES["cuda"], None, None).rows
+        rows = gpu_plan(rl, [*training[:-1], trained(fullest)], DEVICES["cuda"], None, None).rows
         assert ("reference" in dict(next(row for row in rows if row.name == "rank").parts)) == counted

@@ -17,6 +17,7 @@ from rlsys.config.model import LoraConfig, ModelConfig
 from rlsys.config.recipe import RecipeConfig
 from rlsys.errors import BadInput
 from rlsys.system.device import DEVICES
+from tests.makers.made import trained
 from tests.refused import refused
 
 
@@ -102,13 +103,13 @@ def test_a_rank_on_cpus_holds_a_row_and_the_reference_of_its_fullest_stage() -> 
     rollout = replace(plan.rollout, max_turn_tokens=20)
     env = PromptsConfig(data="tasks.jsonl")
     rl = replace(plan, engine=engine, loop=loop, rollout=rollout, env=env, algorithm=GRPOConfig(kl_coef=0.1))
-    parts = dict(cpu_memory.rank_parts(rl, 10**9, [("rl", rl)]))
+    parts = dict(cpu_memory.rank_parts(rl, 10**9, [trained(rl)]))
     assert parts["reference"] == 4 * 10**9
     # half of 4,096 tokens of 100 a sample, of which 20 are an answer's and an eighth of 80 a shared prompt's
     row = "activations of a row of 615 tokens"
     lean = replace(rl, model=replace(rl.model, gradient_checkpointing=True))
-    assert dict(cpu_memory.rank_parts(lean, 10**9, [("rl", lean)]))[row] < parts[row]
-    stages = [("sft", plan), ("rl", replace(rl, algorithm=GRPOConfig()))]
+    assert dict(cpu_memory.rank_parts(lean, 10**9, [trained(lean)]))[row] < parts[row]
+    stages = [trained(plan, "sft"), trained(replace(rl, algorithm=GRPOConfig()))]
     assert "activations of a row of 2048 tokens" in dict(cpu_memory.rank_parts(plan, 10**9, stages))
 
 
