@@ -121,8 +121,14 @@ def when_full(room: Room | None) -> str:
 
 def _free(run: Path) -> int:
     """Of the disk that it lies on, or is going to lie on."""
-    folder = next(path for path in (run, *run.resolve().parents) if path.is_dir())
-    return shutil.disk_usage(folder).free
+    return shutil.disk_usage(nearest_folder(run)).free
+
+
+def nearest_folder(path: Path) -> Path:
+    """The folder, or the nearest above it: a run makes its directory by itself."""
+    while not path.is_dir():
+        path = path.parent
+    return path
 
 
 def _replaced_bytes(run: Path) -> int:

@@ -15,14 +15,14 @@ from launch.checks import model_size, preflight
 from launch.checks.gpu_memory import VERSIONS_IN_MEMORY
 from launch.checks.machine import expected_device
 from launch.data.makers import with_maker
-from launch.driver.checkpoints.disk_space import check_disk, room_for
+from launch.driver.checkpoints.disk_space import check_disk, nearest_folder, room_for
 from launch.driver.evaluation.sets import recipes_of
 from launch.driver.observe.trackers.wandb_tracker import wandb_mode
 from launch.driver.run import wire
 from launch.driver.run.nodes import NodeRequirements
 from launch.driver.stages.base import needs_engines
 from launch.tools.doctor.facts import ClusterFacts, NodeFacts, Wanted
-from launch.tools.doctor.probe import Request, collect, nearest_folder, read_all
+from launch.tools.doctor.probe import Request, collect, read_all
 from rlsys.config.cluster import ClusterConfig
 from rlsys.config.output import WandbConfig
 from rlsys.config.recipe import RecipeConfig, RunConfig

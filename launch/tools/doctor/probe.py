@@ -22,6 +22,7 @@ from envs.tools.sandbox import SandboxConfig
 from envs.tools.sandbox.pool import probe as probe_sandbox
 from launch.checks import hub, machine
 from launch.checks.software import look_at_software
+from launch.driver.checkpoints.disk_space import nearest_folder
 from launch.driver.run.nodes import NodeRequirements, check_node
 from launch.tools.doctor.facts import Cards, Limits, NodeFacts, Space
 from rlsys.errors import BadInput, describe_error
@@ -42,13 +43,6 @@ class Request:
     weights_dir: str | None = None
     disk: str = "."
     needs: Mapping[str, NodeRequirements] = field(default_factory=dict)  # of the config, by kind
-
-
-def nearest_folder(path: Path) -> Path:
-    """The folder, or the nearest above it: a run makes its directory by itself."""
-    while not path.is_dir():
-        path = path.parent
-    return path
 
 
 def read_space(path: Path) -> Space:
