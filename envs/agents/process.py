@@ -15,7 +15,7 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
-from envs.tools.line_process import CallBroke, Command, LineProcess
+from envs.tools.child_process import CallBroke, ChildProcess, Command
 from rlsys.choices import own_folders
 from rlsys.untrusted import is_own_file
 
@@ -72,7 +72,7 @@ class AgentKeeper:
 
     def __init__(self, agent: str, limits: AgentLimits, variables: Sequence[str]) -> None:
         self._agent, self._limits, self._variables = agent, limits, tuple(variables)
-        self._process: LineProcess | None = None
+        self._process: ChildProcess | None = None
         self._starting = asyncio.Lock()
         self._reading: asyncio.Task[None] | None = None
         self._agents: dict[int, AgentProcess] = {}
@@ -114,7 +114,7 @@ class AgentKeeper:
             await process.close()
         self._lose("the environment was closed")
 
-    async def _ready(self) -> LineProcess:
+    async def _ready(self) -> ChildProcess:
         async with self._starting:
             if self._process is None or not self._process.running:
                 await self.close()
@@ -122,11 +122,11 @@ class AgentKeeper:
                 self._reading = asyncio.create_task(self._read(self._process))
             return self._process
 
-    async def _open(self) -> LineProcess:
+    async def _open(self) -> ChildProcess:
         function = self._agent if is_function(self._agent) else ""
         settings = {"path": [*sys.path, *own_folders()], "function": function}
         words = (sys.executable, "-c", KEEPER, json.dumps(settings))
-        process = await LineProcess.start(Command(words=words, memory_mb=0, variables=self._variables))
+        process = await ChildProcess.start(Command(words=words, memory_mb=0, variables=self._variables))
         try:
             async with asyncio.timeout(START_S):
                 ready = await process.receive()
@@ -139,7 +139,7 @@ class AgentKeeper:
             raise
         return process
 
-    async def _read(self, process: LineProcess) -> None:
+    async def _read(self, process: ChildProcess) -> None:
         reason = ""
         while True:
             try:

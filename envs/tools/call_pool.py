@@ -16,7 +16,7 @@ from typing import Any, Protocol
 
 from envs.services.guard import Guard, GuardConfig, ToolFailed
 from envs.services.stats import ToolStats
-from envs.tools.line_process import CallBroke
+from envs.tools.child_process import CallBroke
 from envs.tools.python_tool import Turns
 from envs.tools.result import Result, ToolError
 from rlsys.types import FailureKind

@@ -22,7 +22,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from envs.tools.line_process import CallBroke, Command, LineProcess
+from envs.tools.child_process import CallBroke, ChildProcess, Command
 from envs.tools.result import Result, ToolError
 from envs.tools.schema import Schema, schema_of
 from rlsys.choices import load_own, own_folders
@@ -57,7 +57,7 @@ def _expected_instead(target: Any) -> str:
 class FunctionPeer:
     """A process that has imported the function."""
 
-    def __init__(self, process: LineProcess) -> None:
+    def __init__(self, process: ChildProcess) -> None:
         self._process = process
 
     @classmethod
@@ -65,7 +65,7 @@ class FunctionPeer:
         """Raises CallBroke where the import fails."""
         settings = {"path": [*sys.path, *own_folders()], "function": path, "most": max_reply + 1}
         words = (sys.executable, str(WORKER), json.dumps(settings))
-        process = await LineProcess.start(Command(words=words, memory_mb=memory_mb, variables=variables))
+        process = await ChildProcess.start(Command(words=words, memory_mb=memory_mb, variables=variables))
         try:
             await process.receive()
         except BaseException:

@@ -20,7 +20,7 @@ from functools import lru_cache
 from typing import Any, Protocol
 
 from envs.services.guard import ToolBusy
-from envs.tools.line_process import MAX_LINE, CallBroke, Command, LineProcess
+from envs.tools.child_process import MAX_LINE, CallBroke, ChildProcess, Command
 from envs.tools.mcp_http import Address, HttpSession
 from envs.tools.result import Result, ToolError
 from envs.tools.schema import Schema, make_schema
@@ -69,7 +69,7 @@ class McpPeer:
     @classmethod
     async def start(cls, server: Command | Address) -> McpPeer:
         """Raises OSError, CallBroke and ToolBusy."""
-        peer = cls(HttpSession(server) if isinstance(server, Address) else await LineProcess.start(server))
+        peer = cls(HttpSession(server) if isinstance(server, Address) else await ChildProcess.start(server))
         try:
             hello = {"protocolVersion": REVISION, "capabilities": {}, "clientInfo": {"name": "rlsys", "version": "1"}}
             await peer._ask("initialize", hello)

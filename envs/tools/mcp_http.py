@@ -19,7 +19,7 @@ import aiohttp
 from envs.services.guard import ToolBusy
 from envs.services.json_client import BUSY, KEPT_OUT, retry_after, show_excerpt
 from envs.services.secrets import is_loopback
-from envs.tools.line_process import MAX_LINE, CallBroke, read_object
+from envs.tools.child_process import MAX_LINE, CallBroke, read_object
 
 END_S = 2.0  # for a server to forget a session
 OLDER = "Streamable HTTP would do that; the older HTTP+SSE transport is not supported"

@@ -19,8 +19,8 @@ from envs.services.secrets import check_address, read_secret
 from envs.services.stats import ToolStats
 from envs.tools.calculator import calculate
 from envs.tools.call_pool import CallPool, PoolLimits
+from envs.tools.child_process import Command
 from envs.tools.function import FunctionPeer, read_schema
-from envs.tools.line_process import Command
 from envs.tools.mcp import McpPeer, command_words, list_tools
 from envs.tools.mcp_http import Address, is_url
 from envs.tools.python_tool import PythonTool

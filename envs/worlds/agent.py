@@ -27,7 +27,7 @@ from envs.episode import OneMessage
 from envs.services.guard import ToolFailed
 from envs.tasks.config import TaskConfig
 from envs.tasks.splits import split_tasks
-from envs.tools.line_process import CallBroke
+from envs.tools.child_process import CallBroke
 from rlsys.choices import extend_path
 from rlsys.errors import BadInput, require, require_bounds
 from rlsys.types import FailureKind, Message, Task

@@ -18,7 +18,7 @@ from envs.protocols.families.tagged import HERMES
 from envs.rewards.answer import AnswerRewardConfig
 from envs.services.guard import ToolFailed
 from envs.tools.call_pool import CallPool, PoolLimits
-from envs.tools.line_process import Command
+from envs.tools.child_process import Command
 from envs.tools.mcp import McpPeer, list_tools
 from envs.tools.offered import Parts, ToolEntry, Toolset, make_offered
 from envs.tools.python_tool import PythonTool

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from envs.tools.line_process import Command
+from envs.tools.child_process import Command
 from envs.tools.mcp import McpPeer, list_tools
 from envs.tools.result import ToolError
 from tests.refused import refused

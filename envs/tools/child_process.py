@@ -53,7 +53,7 @@ class Command:
     variables: tuple[str, ...] = ()  # of our environment, besides VARIABLES
 
 
-class LineProcess:
+class ChildProcess:
     repeatable = True  # an earlier call may have left it broken
 
     def __init__(self, process: asyncio.subprocess.Process) -> None:
@@ -63,7 +63,7 @@ class LineProcess:
         self._draining = asyncio.create_task(self._drain())
 
     @classmethod
-    async def start(cls, command: Command) -> LineProcess:
+    async def start(cls, command: Command) -> ChildProcess:
         """Raises OSError. A command that does not exist ends at once, and says so on its standard error."""
         words = (sys.executable, "-I", str(CHILD), str(os.getpid()), str(command.memory_mb), *command.words)
         passed = {name: os.environ[name] for name in (*VARIABLES, *command.variables) if name in os.environ}
