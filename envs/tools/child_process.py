@@ -1,4 +1,4 @@
-"""A process that answers a line of JSON with a line of JSON: own functions and MCP servers over stdio.
+"""A process that answers over its pipes: own functions, MCP servers over stdio, the sandbox's workers.
 
 What it writes is hostile. A line has a largest size, and no more than two of them are read ahead; everything that is
 read is checked; and each question has a deadline (`envs.tools.call_pool`).
@@ -12,7 +12,8 @@ import json
 import os
 import signal
 import sys
-from collections.abc import Mapping
+from asyncio.subprocess import PIPE, Process
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -54,24 +55,33 @@ class Command:
 
 
 class ChildProcess:
+    """It speaks lines of JSON (`send`, `receive`), or what its caller makes of bytes (`write`, `output`)."""
+
     repeatable = True  # an earlier call may have left it broken
 
-    def __init__(self, process: asyncio.subprocess.Process) -> None:
-        self._process = process
-        self._said = b""
+    def __init__(self, process: Process) -> None:
+        assert process.stdin is not None and process.stdout is not None and process.stderr is not None
+        self._process, self._input, self.output = process, process.stdin, process.stdout
+        self._tail = b""
         self._killed = False
-        self._draining = asyncio.create_task(self._drain())
+        self._draining = asyncio.create_task(self._drain(process.stderr))
 
     @classmethod
     async def start(cls, command: Command) -> ChildProcess:
         """Raises OSError. A command that does not exist ends at once, and says so on its standard error."""
         words = (sys.executable, "-I", str(CHILD), str(os.getpid()), str(command.memory_mb), *command.words)
         passed = {name: os.environ[name] for name in (*VARIABLES, *command.variables) if name in os.environ}
-        pipe = asyncio.subprocess.PIPE
-        process = await asyncio.create_subprocess_exec(
-            *words, stdin=pipe, stdout=pipe, stderr=pipe, env=passed, limit=MAX_LINE, start_new_session=True
+        return await cls.start_plain(words, passed)
+
+    @classmethod
+    async def start_plain(
+        cls, words: Sequence[str], environment: Mapping[str, str], cwd: str | None = None
+    ) -> ChildProcess:
+        """Without a limit on memory, and not bound to the life of this process. Raises OSError."""
+        pipes: dict[str, Any] = {"stdin": PIPE, "stdout": PIPE, "stderr": PIPE, "limit": MAX_LINE}
+        return cls(
+            await asyncio.create_subprocess_exec(*words, env=environment, cwd=cwd, start_new_session=True, **pipes)
         )
-        return cls(process)
 
     @property
     def running(self) -> bool:
@@ -79,18 +89,15 @@ class ChildProcess:
 
     async def send(self, message: Mapping[str, Any]) -> None:
         """Raises ProcessEnded."""
-        assert self._process.stdin is not None
         try:
-            self._process.stdin.write(json.dumps(message).encode() + b"\n")
-            await self._process.stdin.drain()
+            await self.write(json.dumps(message).encode() + b"\n")
         except (ConnectionError, RuntimeError) as error:
             raise ProcessEnded(await self._last_words()) from error
 
     async def receive(self) -> dict[str, Any]:
         """The next line. Raises CallBroke for what is no JSON object of a bearable size."""
-        assert self._process.stdout is not None
         try:
-            line = await self._process.stdout.readline()
+            line = await self.output.readline()
         except ValueError as error:
             raise CallBroke(f"it wrote a line of more than {MAX_LINE >> 20} MiB") from error
         except ConnectionError as error:
@@ -99,37 +106,50 @@ class ChildProcess:
             raise ProcessEnded(await self._last_words())
         return read_object(line, "a line")
 
-    async def close(self) -> None:
+    async def write(self, data: bytes) -> None:
+        """Raises ConnectionError, or under uvloop RuntimeError, where its end of the pipe is closed."""
+        self._input.write(data)
+        await self._input.drain()
+
+    async def close(self, heirs_s: float = 0.0) -> None:
         """Kill it, with all that it has started, unless that has left its session. Our ends of its pipes are closed:
-        what has left may hold the others for ever."""
+        what has left may hold the others for ever. heirs_s: how long to wait until nothing holds them."""
         if self._killed:  # its number may be another process's by now
             return
         self._killed = True
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self._process.pid, signal.SIGKILL)
+        if heirs_s:
+            await self._wait_for_end(heirs_s)
         self._draining.cancel()
-        assert self._process.stdin is not None
-        if not self._process.stdin.is_closing():
-            self._process.stdin.transport.abort()  # what is not written yet is not waited for
+        if not self._input.is_closing():
+            self._input.transport.abort()  # what is not written yet is not waited for
         self._process._transport.close()  # type: ignore[attr-defined]  # the pipes that asyncio reads have no public name
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(END_S):
                 await self._process.wait()
 
-    async def _drain(self) -> None:
-        """Its standard error: read to the end, so that it never waits for a reader; only the tail is kept."""
-        assert self._process.stderr is not None
-        while piece := await self._process.stderr.read(1 << 16):
-            self._said = (self._said + piece)[-TAIL:]
+    async def last_line(self) -> str:
+        """Of its standard error, once it has ended, or after a second."""
+        await self._wait_for_end(1.0)
+        lines = self._tail.decode(errors="replace").strip().splitlines()
+        return lines[-1] if lines else ""
 
-    async def _last_words(self) -> str:
+    async def _wait_for_end(self, timeout_s: float) -> None:
+        """Until it is over and nothing holds its standard error, or the time has passed."""
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(1.0):
+            async with asyncio.timeout(timeout_s):
                 await self._process.wait()
                 await asyncio.wait([self._draining])
-        lines = self._said.decode(errors="replace").strip().splitlines()
-        code = self._process.returncode
-        return f"it ended (exit code {code})" + (f": {lines[-1][:500]}" if lines else "")
+
+    async def _drain(self, stderr: asyncio.StreamReader) -> None:
+        """Its standard error: read to the end, so that it never waits for a reader; only the tail is kept."""
+        while piece := await stderr.read(1 << 16):
+            self._tail = (self._tail + piece)[-TAIL:]
+
+    async def _last_words(self) -> str:
+        line = await self.last_line()  # until then there may be no exit code
+        return f"it ended (exit code {self._process.returncode})" + (f": {line[:500]}" if line else "")
 
 
 def read_object(text: bytes, part: str) -> dict[str, Any]:

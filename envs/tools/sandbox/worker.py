@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import json
 import os
 import sys
 import sysconfig
-from asyncio.subprocess import PIPE, Process
 from collections.abc import Awaitable, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, TypeVar
 
+from envs.tools.child_process import END_S, ChildProcess
 from envs.tools.sandbox.config import Execution, Layer, Outcome, SandboxConfig
 from envs.tools.sandbox.jail import frames
 from envs.tools.sandbox.jail.frames import Limits
@@ -25,8 +24,6 @@ COMMAND = f"import sys; sys.path.insert(0, {_HERE!r}); from jail import zygote; 
 _LIMITS = ("timeout_s", "memory_mb", "total_memory_mb", "output_kb", "file_kb", "disk_kb", "processes")
 _FLAGS = ("-P", "-s", "-S", "-X", "utf8")  # nothing from the working directory, the user's folder or site-packages
 _LARGEST_ANSWER = 1 << 24
-_KEPT_STDERR = 2000
-_END_S = 10.0
 
 
 class WorkerLost(Exception):
@@ -50,22 +47,19 @@ class Worker:
         self._config = config
         self._folders = folders
         self._limits = Limits(weaker=weaker, **{name: getattr(config, name) for name in _LIMITS})
-        self._process: Process | None = None
+        self._process: ChildProcess | None = None
         self.layers: tuple[Layer, ...] = ()
 
     @property
     def alive(self) -> bool:
-        return self._process is not None and self._process.returncode is None
+        return self._process is not None and self._process.running
 
     async def start(self) -> None:
         """Raises LayerRefused, or WorkerLost after `start_timeout_s`."""
         await self.end()
-        command = (sys.executable, *_FLAGS, "-c", COMMAND)
-        places: dict[str, Any] = {"env": _environment(), "cwd": "/", "start_new_session": True}
+        words = (sys.executable, *_FLAGS, "-c", COMMAND)
         try:
-            self._process = await asyncio.create_subprocess_exec(
-                *command, stdin=PIPE, stdout=PIPE, stderr=PIPE, **places
-            )
+            self._process = await ChildProcess.start_plain(words, _environment(), "/")
         except OSError as error:
             raise WorkerLost(str(error)) from error
         paths = sysconfig.get_paths()
@@ -92,13 +86,8 @@ class Worker:
 
     async def end(self) -> None:
         process, self._process = self._process, None
-        if process is None:
-            return
-        if process.returncode is None:
-            process.kill()
-        with contextlib.suppress(TimeoutError, OSError):
-            async with asyncio.timeout(_END_S):
-                await process.communicate()  # until the zygote has closed its ends too
+        if process is not None:
+            await process.close(heirs_s=END_S)  # the zygote too
 
     async def _within(self, deadline_s: float, exchange: Awaitable[T]) -> T:
         """What the worker says. Raises WorkerLost after the deadline, or where it died or spoke nonsense."""
@@ -108,7 +97,8 @@ class Worker:
         except TimeoutError:
             reason = f"no answer within {deadline_s:g} s"
         except (OSError, EOFError, ValueError, TypeError, RuntimeError) as error:  # uvloop's, of a closed pipe
-            reason = f"{type(error).__name__}: {await self._last_words() or error}"
+            last_line = await self._process.last_line() if self._process is not None else ""
+            reason = f"{type(error).__name__}: {last_line or error}"
         except asyncio.CancelledError:  # or the next caller would get this answer
             await self.end()
             raise
@@ -121,33 +111,20 @@ class Worker:
         return ran, await self._read(ran.output), await self._read(ran.report)
 
     async def _ask(self, message: dict[str, Any]) -> dict[str, Any]:
-        process = self._process
-        if process is None or process.stdin is None:
-            raise EOFError("not started")
-        process.stdin.write(frames.pack(message))
-        await process.stdin.drain()
+        await self._started.write(frames.pack(message))
         size = int.from_bytes(await self._read(frames.HEADER), "big")
         return dict(json.loads(await self._read(size)))
 
     async def _read(self, size: int) -> bytes:
-        process = self._process
-        if process is None or process.stdout is None:
-            raise EOFError("not started")
         if size > _LARGEST_ANSWER:
             raise ValueError(f"an answer of {size} bytes")
-        return await process.stdout.readexactly(size)
+        return await self._started.output.readexactly(size)
 
-    async def _last_words(self) -> str:
-        """The last line that a dying worker wrote to stderr."""
-        process = self._process
-        if process is None or process.stderr is None:
-            return ""
-        try:
-            async with asyncio.timeout(1):
-                lines = (await process.stderr.read(_KEPT_STDERR * 10)).decode(errors="replace").strip().splitlines()
-        except TimeoutError:
-            return ""
-        return lines[-1][:_KEPT_STDERR] if lines else ""
+    @property
+    def _started(self) -> ChildProcess:
+        if self._process is None:
+            raise EOFError("not started")
+        return self._process
 
 
 def _environment() -> dict[str, str]:
