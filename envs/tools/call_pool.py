@@ -16,7 +16,7 @@ from typing import Any, Protocol
 
 from envs.services.guard import Guard, GuardConfig, ToolFailed
 from envs.services.stats import ToolStats
-from envs.tools.child_process import CallBroke
+from envs.tools.child_process import CallBroke, Transport
 from envs.tools.python_tool import Turns
 from envs.tools.result import Result, ToolError
 from rlsys.types import FailureKind
@@ -26,17 +26,11 @@ class Peer(Protocol):
     """A process that is ready for calls."""
 
     @property
-    def running(self) -> bool: ...
-    @property
-    def repeatable(self) -> bool:
-        """Whether a call that broke may be made again."""
-        ...
+    def transport(self) -> Transport: ...
 
     async def call(self, tool: str, arguments: Mapping[str, Any]) -> Result:
         """Raises CallBroke."""
         ...
-
-    async def close(self) -> None: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,7 +86,7 @@ class CallPool:
     async def close(self) -> None:
         self._closed = True
         for peer in (*self._idle, *self._busy):
-            await peer.close()
+            await peer.transport.close()
         self._idle.clear()
 
     async def _begin(self) -> Peer:
@@ -111,15 +105,15 @@ class CallPool:
     async def _ask(self, call: _Call) -> Result:
         """Where a process that has answered before breaks, the call is made once more in a new one: an earlier call may
         have left it so."""
-        while self._idle and not self._idle[-1].running:
-            await self._idle.pop().close()
+        while self._idle and not self._idle[-1].transport.running:
+            await self._idle.pop().transport.close()
         used = self._idle.pop() if self._idle else None
         try:
             if used is not None:
                 try:
                     return await self._ask_peer(used, call)
                 except CallBroke:
-                    if not used.repeatable:
+                    if not used.transport.repeatable:
                         raise
             return await self._ask_peer(await self._begin(), call)
         except CallBroke as error:
@@ -142,7 +136,7 @@ class CallPool:
             if reusable and not self._closed:
                 self._idle.append(peer)
             else:
-                await peer.close()
+                await peer.transport.close()
         return _cut(result, limits.max_reply)
 
 

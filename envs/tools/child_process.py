@@ -16,7 +16,7 @@ from asyncio.subprocess import PIPE, Process
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 CHILD = Path(__file__).with_name("child.py")
 MAX_LINE = 1 << 22  # bytes
@@ -52,6 +52,24 @@ class Command:
     words: tuple[str, ...]
     memory_mb: int  # 0: no limit
     variables: tuple[str, ...] = ()  # of our environment, besides VARIABLES
+
+
+class Transport(Protocol):
+    """What carries messages. Those that are received belong to the request that was sent last, or to none."""
+
+    @property
+    def running(self) -> bool: ...
+    @property
+    def repeatable(self) -> bool:
+        """Whether a call that broke may be made again."""
+        ...
+
+    async def send(self, message: Mapping[str, Any]) -> None: ...
+    async def receive(self) -> dict[str, Any]:
+        """Both raise CallBroke; and, where the server takes no calls at all, ConnectionError and ToolBusy."""
+        ...
+
+    async def close(self) -> None: ...
 
 
 class ChildProcess:

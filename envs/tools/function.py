@@ -58,7 +58,7 @@ class FunctionPeer:
     """A process that has imported the function."""
 
     def __init__(self, process: ChildProcess) -> None:
-        self._process = process
+        self.transport = process
 
     @classmethod
     async def start(cls, path: str, max_reply: int, memory_mb: int, variables: tuple[str, ...]) -> FunctionPeer:
@@ -73,18 +73,10 @@ class FunctionPeer:
             raise
         return cls(process)
 
-    @property
-    def running(self) -> bool:
-        return self._process.running
-
-    @property
-    def repeatable(self) -> bool:
-        return self._process.repeatable
-
     async def call(self, tool: str, arguments: Mapping[str, Any]) -> Result:
         number = secrets.token_hex(8)  # not to be guessed: an earlier call may have written a line for this one
-        await self._process.send({"id": number, "arguments": arguments})
-        answer = await self._process.receive()
+        await self.transport.send({"id": number, "arguments": arguments})
+        answer = await self.transport.receive()
         if answer.get("id") != number:
             raise CallBroke("it answered another call")
         if isinstance(answer.get("result"), str):
@@ -92,6 +84,3 @@ class FunctionPeer:
         if isinstance(answer.get("error"), str):
             return ToolError(f"error: {answer['error']}")
         raise CallBroke("it answered with neither a result nor an error")
-
-    async def close(self) -> None:
-        await self._process.close()

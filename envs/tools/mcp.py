@@ -17,10 +17,10 @@ import sys
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from functools import lru_cache
-from typing import Any, Protocol
+from typing import Any
 
 from envs.services.guard import ToolBusy
-from envs.tools.child_process import MAX_LINE, CallBroke, ChildProcess, Command
+from envs.tools.child_process import MAX_LINE, CallBroke, ChildProcess, Command, Transport
 from envs.tools.mcp_http import Address, HttpSession
 from envs.tools.result import Result, ToolError
 from envs.tools.schema import Schema, make_schema
@@ -42,29 +42,11 @@ def command_words(command: str) -> tuple[str, ...]:
     return (*([sys.executable] if words[:1] == ["python"] else words[:1]), *words[1:])
 
 
-class Transport(Protocol):
-    """What carries messages. Those that are received belong to the request that was sent last, or to none."""
-
-    @property
-    def running(self) -> bool: ...
-    @property
-    def repeatable(self) -> bool:
-        """Whether a call that broke may be made again."""
-        ...
-
-    async def send(self, message: Mapping[str, Any]) -> None: ...
-    async def receive(self) -> dict[str, Any]:
-        """Both raise CallBroke; and, where the server takes no calls at all, ConnectionError and ToolBusy."""
-        ...
-
-    async def close(self) -> None: ...
-
-
 class McpPeer:
     """A server that has been greeted."""
 
     def __init__(self, transport: Transport) -> None:
-        self._transport = transport
+        self.transport = transport
 
     @classmethod
     async def start(cls, server: Command | Address) -> McpPeer:
@@ -73,19 +55,11 @@ class McpPeer:
         try:
             hello = {"protocolVersion": REVISION, "capabilities": {}, "clientInfo": {"name": "rlsys", "version": "1"}}
             await peer._ask("initialize", hello)
-            await peer._transport.send({"jsonrpc": "2.0", "method": "notifications/initialized"})
+            await peer.transport.send({"jsonrpc": "2.0", "method": "notifications/initialized"})
         except BaseException:
-            await peer.close()
+            await peer.transport.close()
             raise
         return peer
-
-    @property
-    def running(self) -> bool:
-        return self._transport.running
-
-    @property
-    def repeatable(self) -> bool:
-        return self._transport.repeatable
 
     async def list_tools(self) -> list[Schema]:
         """Raises CallBroke for what is no list of tools."""
@@ -119,21 +93,18 @@ class McpPeer:
             return ToolError("error: the result is no text")
         return ToolError(text) if result.get("isError") not in (None, False) else text
 
-    async def close(self) -> None:
-        await self._transport.close()
-
     async def _ask(self, method: str, params: Mapping[str, Any]) -> dict[str, Any]:
         """Its result; what the server says in between is read over, and what it asks is refused."""
         number = secrets.token_hex(8)  # not to be guessed: an earlier call may have had an answer written for this one
-        await self._transport.send({"jsonrpc": "2.0", "id": number, "method": method, "params": dict(params)})
+        await self.transport.send({"jsonrpc": "2.0", "id": number, "method": method, "params": dict(params)})
         num_chars = 0
         while num_chars < MAX_LINE:
-            message = await self._transport.receive()
+            message = await self.transport.receive()
             num_chars += len(str(message))
             if "method" in message:
                 if "id" in message:
                     answer = {"result": {}} if message["method"] == "ping" else {"error": _NO_METHOD}
-                    await self._transport.send({"jsonrpc": "2.0", "id": message["id"]} | answer)
+                    await self.transport.send({"jsonrpc": "2.0", "id": message["id"]} | answer)
             elif message.get("id") == number:
                 result, error = message.get("result"), message.get("error")
                 if isinstance(result, dict):
@@ -178,7 +149,7 @@ def list_tools(key: str, server: Command | Address, timeout_s: float) -> tuple[S
             try:
                 return await peer.list_tools()
             finally:
-                await peer.close()
+                await peer.transport.close()
 
     place = server.url if isinstance(server, Address) else shlex.join(server.words)
     try:
