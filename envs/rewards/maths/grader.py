@@ -23,6 +23,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 
+import psutil
 from cachetools import LRUCache
 
 from envs.rewards.maths.compare import MAX_ANSWER, decide
@@ -222,6 +223,7 @@ class _Worker:
         self.process = subprocess.Popen(
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, cwd="/"
         )
+        self._usage = psutil.Process(self.process.pid)
         self._started = time.monotonic()
         self._ready = False
         self._lock = threading.Lock()
@@ -251,16 +253,16 @@ class _Worker:
         """
         assert self.process.stdout is not None
         out = self.process.stdout.fileno()
-        started, before = time.monotonic(), _processor_s(self.process.pid)
+        started, before = time.monotonic(), self._processor_s()
         while not select.select([out], [], [], WATCH_S)[0]:
             waited, deadline_s = time.monotonic() - started, until - started
             if waited >= deadline_s:
-                worked = _processor_s(self.process.pid) - before
+                worked = self._processor_s() - before
                 if worked >= AT_WORK * deadline_s:
                     raise LimitReached(f"no answer after {waited:.1f} s")
                 if waited >= patience * deadline_s:
                     raise GraderTimeout(f"no answer after {waited:.1f} s, {worked:.1f} s of them at work")
-            if _resident_mb(self.process.pid) > self._memory_mb:
+            if self._resident_mb() > self._memory_mb:
                 raise LimitReached(f"more than {self._memory_mb} MB of memory")
         line = os.read(out, 4096)
         if not line.endswith(b"\n"):
@@ -268,27 +270,21 @@ class _Worker:
         answer: object = json.loads(line)
         return answer
 
+    def _resident_mb(self) -> float:
+        with suppress(psutil.Error):  # it has just died: its pipe says so
+            return float(self._usage.memory_info().rss) / 2**20
+        return 0.0
+
+    def _processor_s(self) -> float:
+        with suppress(psutil.Error):
+            times = self._usage.cpu_times()
+            return float(times.user + times.system)
+        return 0.0
+
     def kill(self) -> None:
         with self._lock:  # close() and the thread that asked may both come here
             self.process.kill()
             self.process.wait()
-
-
-def _resident_mb(pid: int) -> float:
-    try:
-        with open(f"/proc/{pid}/statm") as file:
-            return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE") / 2**20
-    except (OSError, IndexError):  # it has just died: its pipe says so
-        return 0.0
-
-
-def _processor_s(pid: int) -> float:
-    try:
-        with open(f"/proc/{pid}/stat") as file:
-            user, system = file.read().rpartition(")")[2].split()[11:13]
-    except (OSError, ValueError):
-        return 0.0
-    return (int(user) + int(system)) / os.sysconf("SC_CLK_TCK")
 
 
 def _short(text: str) -> str:
