@@ -1,7 +1,7 @@
 """A process that answers over its pipes: own functions, MCP servers over stdio, the sandbox's workers.
 
 What it writes is hostile. A line has a largest size, and no more than two of them are read ahead; everything that is
-read is checked; and each question has a deadline (`envs.tools.call_pool`).
+read is checked; and each question has a deadline, which its caller keeps (`envs.tools.call_pool`).
 """
 
 from __future__ import annotations
@@ -138,7 +138,7 @@ class ChildProcess:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self._process.pid, signal.SIGKILL)
         if heirs_s:
-            await self._wait_for_end(heirs_s)
+            await self._wait_for_end(heirs_s)  # before the transport is closed, which may reap it behind asyncio's back
         self._draining.cancel()
         if not self._input.is_closing():
             self._input.transport.abort()  # what is not written yet is not waited for
