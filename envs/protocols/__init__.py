@@ -1,4 +1,7 @@
-"""The protocols that policies are taught: one file for each, with tables of the endings in the docstring."""
+"""What a protocol is, the table of them, and those that several papers use, with the endings in the docstring.
+
+A protocol of one paper is `protocol.py` of its folder in `envs/papers`.
+"""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""The environments that `env.name` can name, one file each."""
+"""The environments that `env.name` can name, one file each; those of one paper alone are in `envs/papers`."""

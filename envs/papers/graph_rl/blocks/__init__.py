@@ -1,1 +1,1 @@
-"""Blocksworld, the pure parts: its rules, PlanBench's wording of them, a generator and the records of task files."""
+"""Blocksworld: its rules, PlanBench's wording of them, a generator, the records of task files, world and reward."""
