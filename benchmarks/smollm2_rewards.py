@@ -1,4 +1,4 @@
-"""What teaches SmolLM2 to search, with other rewards: `python benchmarks/smollm2_rewards.py [--seeds 0 1] [--runs DIR]`.
+"""What teaches SmolLM2 to search, for other rewards: `python benchmarks/smollm2_rewards.py [--seeds 0 1] [--runs D]`.
 
 Examples in the prompt while it is reinforced, its own right answers taught without them, reinforcement without
 (`benchmarks/smollm2.py`): with ReSearch's protocol and reward (`rlsys train research/smollm2`), and on one family of
