@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -69,15 +69,11 @@ class RunDirectory:
         return [decode_lenient(Event, event) for event in self.events if not kinds or event.get("kind") in kinds]
 
     @property
-    def attempts(self) -> Sequence[Mapping[str, Any]]:
-        """Of run.json: one for the start, and one for each time that the run was continued."""
-        attempts = self.record.get("attempts")
-        return [attempt for attempt in attempts if isinstance(attempt, dict)] if isinstance(attempts, list) else []
-
-    @property
     def starts(self) -> list[Start]:
-        """The attempts as records, oldest first."""
-        return [decode_lenient(Start, attempt) for attempt in self.attempts]
+        """Of run.json, oldest first: one for the start, and one for each time that the run was continued."""
+        attempts = self.record.get("attempts")
+        listed = attempts if isinstance(attempts, list) else []
+        return [decode_lenient(Start, attempt) for attempt in listed if isinstance(attempt, dict)]
 
     @property
     def newest_start(self) -> Start:

@@ -13,6 +13,7 @@ class Cards:
 
     count: int | None = None
     name: str | None = None
+    memory_gb: float | None = None  # of one, in 10^9 bytes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -18,9 +18,9 @@ BUDGET = {
     "envs": 27_522,
     "actors": 6_163,
     "learners": 5_920,
-    "launch": 40_462,
+    "launch": 40_447,
     "benchmarks": 9_814,
-    "tests": 88_325,
+    "tests": 88_324,
 }
 
 

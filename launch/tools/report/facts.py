@@ -148,12 +148,6 @@ def holds_gpus(run: RunDirectory) -> bool:
     return any(key in run.rows.columns for key in GPU_KEYS) or count_gpus(run) > 0
 
 
-def nodes_of(run: RunDirectory) -> list[dict[str, Any]]:
-    """Of the newest attempt."""
-    nodes = run.attempts[-1].get("nodes") if run.attempts else None
-    return [node for node in nodes if isinstance(node, dict)] if isinstance(nodes, list) else []
-
-
 def count_gpus(run: RunDirectory) -> int:
     return sum(node.gpus.count or 0 for node in run.newest_start.nodes if node.gpus is not None)
 

@@ -45,8 +45,8 @@ def ended_early(run: Situation) -> Iterator[Advice]:
 
 def _command(run: RunDirectory) -> str | None:
     """The newest one that was typed, for a shell."""
-    words = run.attempts[-1].get("command") if run.attempts else None
-    return visible(shlex.join(map(str, words)))[:LONGEST] if isinstance(words, list) else None
+    words = run.newest_start.command
+    return visible(shlex.join(words))[:LONGEST] if words else None
 
 
 def health(run: Situation) -> Iterator[Advice]:
@@ -68,10 +68,9 @@ def health(run: Situation) -> Iterator[Advice]:
             steps=(first, last),
         )
     if not findings:
-        for event in run.run.events:
-            if event.get("kind") == "health":
-                step = event["step"] if type(event.get("step")) is int else 0
-                yield Advice(rule="health", level="wrong", text=text_of(event.get("text")), steps=(step, step))
+        for event in run.run.events_of("health"):
+            steps = (event.step or 0, event.step or 0)
+            yield Advice(rule="health", level="wrong", text=text_of(event.text), steps=steps)
 
 
 def difficulty(run: Situation) -> Iterator[Advice]:

@@ -15,7 +15,7 @@ from launch.tools.plan.calibrate import CPU_FIXED, Calibration, calibrate, predi
 from launch.tools.plan.split import fewer_needed
 from launch.tools.plan.trace import trace_of
 from launch.tools.report.advice import Advice, Rule, Situation
-from launch.tools.report.facts import Stage, nodes_of
+from launch.tools.report.facts import Stage
 from launch.tools.report.headline import last_step, planned_steps
 from launch.tools.report.words import mean, number, share, total
 from rlsys.errors import BadInput
@@ -98,16 +98,11 @@ def calibration_of(run: Situation) -> Calibration | None:
 def _fixed_of(run: RunDirectory) -> float:
     """What an engine's step takes without any sequence, as so many sequences: reading a weight against computing with
     it, by the card's data sheet."""
-    for gpus in (node.get("gpus") for node in nodes_of(run)):
-        if isinstance(gpus, dict):
-            card = card_of(str(gpus.get("name")), _number(gpus.get("memory_gb")))
-            if card.flops and card.bandwidth:
-                return card.flops / card.bandwidth
+    for gpus in filter(None, (node.gpus for node in run.newest_start.nodes)):
+        card = card_of(gpus.name or "", gpus.memory_gb or 0.0)
+        if card.flops and card.bandwidth:
+            return card.flops / card.bandwidth
     return CPU_FIXED
-
-
-def _number(value: object) -> float:
-    return float(value) if isinstance(value, int | float) else 0.0
 
 
 def move_gpus(run: Situation) -> Iterator[Advice]:
@@ -244,8 +239,8 @@ MEMORY = {"engine/rss_mb": "engines", RANK: "ranks", "memory/driver_rss_mb": "dr
 
 def memory(run: Situation) -> Iterator[Advice]:
     """It grows in a straight line that reaches what the machines have before the planned end."""
-    node_gb = [node["memory_gb"] for node in nodes_of(run.run) if type(node.get("memory_gb")) in (int, float)]
-    limit_mb = sum(float(gb) for gb in node_gb if 0 < gb < 1e9) * 1e9 / 2**20
+    node_gb = (node.memory_gb or 0.0 for node in run.run.newest_start.nodes)
+    limit_mb = sum(gb for gb in node_gb if 0 < gb < 1e9) * 1e9 / 2**20
     steps_left = planned_steps(run.run) - last_step(run.run)
     ranks = run.stage.setting("learner.ranks")
     times = {RANK: float(ranks) if type(ranks) is int else 1.0}

@@ -10,7 +10,7 @@ import pytest
 from launch.run_dir.directory import read_directory
 from launch.run_dir.episodes import read_episodes
 from launch.tools.plan.calibrate import calibrate, predict
-from launch.tools.plan.trace import Trace, TraceSetting
+from launch.tools.plan.trace import StepTimes, Trace, TraceSetting
 from launch.tools.report.advise import advise
 from launch.tools.report.split import Split, list_divisions, simulate_divisions
 from launch.tools.report.verdict import Verdict
@@ -24,12 +24,11 @@ SETTING = TraceSetting(
 
 def traced(update_s: float, busy_s: float, wait_s: float) -> Trace:
     """Steps that are all alike: one episode of each group is five times as long as the others."""
-    step = {
-        "step_s": update_s + wait_s, "wait_s": wait_s, "build_s": 0.0, "publish_wait_s": 0.0, "update_s": update_s,
-        "export_s": 0.0, "checkpoint_s": 0.0, "other_s": 0.0, "publish_s": 0.1, "pause_s": 0.1, "packed": 3200.0,
-        "generated": 2560.0, "generate_s": 0.9 * busy_s, "tool_s": 0.0, "score_s": 0.0, "busy_s": 2 * busy_s,
-        "engine_cpu_s": busy_s, "worker_cpu_s": busy_s,
-    }  # fmt: skip
+    step = StepTimes(
+        step_s=update_s + wait_s, wait_s=wait_s, build_s=0.0, publish_wait_s=0.0, update_s=update_s, export_s=0.0,
+        checkpoint_s=0.0, other_s=0.0, publish_s=0.1, pause_s=0.1, packed=3200.0, generated=2560.0,
+        generate_s=0.9 * busy_s, tool_s=0.0, score_s=0.0, busy_s=2 * busy_s, engine_cpu_s=busy_s, worker_cpu_s=busy_s,
+    )  # fmt: skip
     return Trace(name="made", stage="rl", setting=SETTING, steps=[step] * 6, groups=[[[40, 40, 40, 200]] * 8] * 6)
 
 
@@ -64,7 +63,7 @@ def test_a_report_simulates_where_the_episodes_are_kept(tmp_path: Path, needed: 
                "weights/publish_s": "publish_s", "weights/pause_s": "pause_s", "tokens/packed": "packed",
                "tokens/generated": "generated", "time/episode_generate": "generate_s"}  # fmt: skip
     rows = [
-        {name: trace.steps[0][key] for name, key in columns.items()}
+        {name: getattr(trace.steps[0], key) for name, key in columns.items()}
         | {"step": n, "engine/busy_s": 4.0 * n, "engine/alive_s": 2 * 9.2 * n}
         for n in range(1, 13)
     ]
