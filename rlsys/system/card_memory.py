@@ -18,6 +18,7 @@ GPUS = (
     "--query-gpu=index,uuid,name,memory.total,memory.reserved,memory.used,mig.mode.current,driver_version,"
     "ecc.errors.uncorrected.volatile.total"
 )
+FEWER = "--query-gpu=index,uuid,name,memory.total,driver_version"  # for a driver that fails at a field of the others
 PROCESSES = "--query-compute-apps=gpu_uuid,pid,used_memory,process_name"
 # Of a card, in others' hands: engines leave a tenth of it free (`engine.gpu_memory_utilization`), and a desktop or an
 # empty context, half a GB of 80, is in nobody's way.
@@ -84,18 +85,27 @@ def cards_of_machine() -> list[Card]:
     return []
 
 
-def ask_cards(deadline_s: float = SMI_S) -> list[Card]:
-    """All of them, whatever this process sees; none where NVIDIA's tool is not there or fails. Raises DriverHangs."""
-    gpus, processes = _ask(GPUS, deadline_s), ""
+def ask_cards(deadline_s: float = SMI_S, *, holders: bool = True) -> list[Card]:
+    """All of them, whatever this process sees; none where NVIDIA's tool is not there or fails. Raises DriverHangs.
+
+    holders: whether it is asked for the processes on them, too.
+    """
+    gpus, processes = _ask(GPUS, deadline_s) or _fill(_ask(FEWER, deadline_s)), ""
     with suppress(DriverHangs):  # cards whose holders are not known
-        processes = _ask(PROCESSES, deadline_s) if gpus else ""
+        processes = _ask(PROCESSES, deadline_s) if gpus and holders else ""
     return read_cards(gpus, processes)
+
+
+def _fill(gpus: str) -> str:
+    """Lines that answer FEWER as those that answer GPUS, without what is not known."""
+    parts = [line.rsplit(",", 1) for line in gpus.splitlines() if "," in line]
+    return "\n".join(f"{known}, , , , {driver}, " for known, driver in parts)
 
 
 def run_smi(query: str, form: str, deadline_s: float) -> subprocess.CompletedProcess[str]:
     """form: as `--format` takes it. Raises OSError where NVIDIA's tool is not there, and DriverHangs."""
     command = ("nvidia-smi", query, f"--format={form}")
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, errors="replace")
     try:
         answer, errors = process.communicate(timeout=deadline_s)
     except subprocess.TimeoutExpired:

@@ -184,7 +184,7 @@ def gpu_state() -> str:
         except DriverHangs as error:
             parts.append(f"{error}\n")
             break
-        except OSError:
+        except FileNotFoundError:
             return "no nvidia-smi on this machine\n"
     return "\n".join(parts)
 

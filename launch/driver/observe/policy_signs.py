@@ -88,7 +88,14 @@ def mismatch(history: History, row: HealthRow) -> str:
     first = history.first_gap if history.first_gap is not None else row.gap
     text = f"engine and learner differ by {row.gap:.3g} nats a token on what is trained (mismatch/mean)"
     rounding = f"rounding alone is less than {most:.3g}, the stage began with {first:.3g}"
-    return f"{text}; {rounding}: look at engine.*, or correct the loss with algorithm.is_correction=tis"
+    cures = ["look at engine.*", *_correct_loss(history)]
+    return f"{text}; {rounding}: {', or '.join(cures)}"
+
+
+def _correct_loss(history: History) -> list[str]:
+    """Nothing where the loss is corrected already, as by default in some algorithms, or cannot be."""
+    is_correctable = getattr(history.setting.recipe.algorithm, "is_correction", None) == "none"
+    return ["correct the loss with algorithm.is_correction=tis"] if is_correctable else []
 
 
 def mismatch_by_depth(history: History, row: HealthRow) -> str:
@@ -99,9 +106,9 @@ def mismatch_by_depth(history: History, row: HealthRow) -> str:
     if last < levels.GREW * first or last < levels.LEAST_GAP:
         return ""
     is_exact = history.setting.recipe.model.fp32_head
-    head = "correct the loss with algorithm.is_correction=tis" if is_exact else "model.fp32_head=true"
+    cures = ["give both the same RoPE and window", *(_correct_loss(history) if is_exact else ["model.fp32_head=true"])]
     text = f"engine and learner differ more in long contexts: {first:.3g} nats a token at {near} tokens, {last:.3g}"
-    return f"{text} at {far} (mismatch/depth_*): give both the same RoPE and window, or {head}"
+    return f"{text} at {far} (mismatch/depth_*): {', or '.join(cures)}"
 
 
 def grad_norm(history: History, row: HealthRow) -> str:

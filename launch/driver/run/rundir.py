@@ -260,9 +260,14 @@ class RunDir:
         return self._lines(EVALUATIONS)
 
     def _lines(self, name: str) -> list[dict[str, Any]]:
-        """Raises BadInput for a damaged one."""
+        """Raises BadInput for a damaged one, and OSError where the disk does not give it: no fault of what was asked."""
         path = self.path / name
-        return list(read_lines(path)) if path.exists() else []
+        try:
+            return list(read_lines(path)) if path.exists() else []
+        except BadInput as error:
+            if isinstance(error.__cause__, OSError):
+                raise error.__cause__ from None
+            raise
 
     def save_evaluation(self, row: Mapping[str, Any]) -> str:
         """Into evaluations.jsonl, in the order of steps, in place of one that a killed process made. Returns the digest

@@ -91,7 +91,7 @@ def read_interface(request: Request) -> tuple[str, int] | None:
 def read_cards(request: Request) -> Cards:
     if not machine.has_driver():
         return Cards(count=0)
-    cards = ask_cards(CARDS_S)
+    cards = ask_cards(CARDS_S, holders=False)
     return Cards(
         count=len(cards),
         names=tuple(sorted({card.name for card in cards})),

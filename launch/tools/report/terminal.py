@@ -104,7 +104,7 @@ def draw(name: str, content: Mapping[str, Any]) -> Iterator[Text]:
         yield Text(f"answer  {visible(answers)[:MOST_RETURNED]}")
     if parts := line.parts:
         yield Text("parts   " + "  ".join(f"{visible(part)} {_shown(value)}" for part, value in parts.items()))
-    if failure := line.failure:
+    if (failure := line.failure) is not None and failure.kind is not None:
         where = f"{_shown(failure.kind)} in {_shown(failure.where)}: {_shown(failure.detail)}"
         yield Text(f"failed  {where}", BAD)
     agent = line.agent

@@ -6,6 +6,7 @@ import pickle
 import pytest
 
 from rlsys.errors import BadInput, RunFailed
+from rlsys.system import card_memory
 from rlsys.system.calls import reason
 from rlsys.system.card_memory import Card, Holder, describe_held, naming_holders, read_cards, visible_cards
 from rlsys.system.cards import VISIBLE
@@ -40,6 +41,14 @@ def test_what_an_old_driver_or_a_container_does_not_say() -> None:
     assert read_cards("", "") == []
     (shared,) = read_cards("0, GPU-aa, GB10, [N/A], [N/A], [N/A], [N/A], 580.65.06, [N/A]\n", "")
     assert (shared.name, shared.mib) == ("GB10", 0) and describe_held([shared], lambda pid: False) == []
+
+
+def test_a_driver_that_does_not_know_a_field_is_asked_for_fewer(monkeypatch: pytest.MonkeyPatch) -> None:
+    def answer(query: str, deadline_s: float) -> str:
+        return "0, GPU-aa, A100, 40960, 470.1\n" if query == card_memory.FEWER else ""
+
+    monkeypatch.setattr(card_memory, "_ask", answer)
+    assert card_memory.ask_cards() == [Card("0", "GPU-aa", "A100", 40960, 0, driver="470.1")]
 
 
 def test_a_card_that_others_fill_is_named_with_who_holds_how_much() -> None:

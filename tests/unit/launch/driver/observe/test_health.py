@@ -404,9 +404,17 @@ def test_a_quantised_engine_may_round_as_far_as_it_was_measured_to() -> None:
     assert len(said(HealthMonitor("rl", setting), rows(1, **LARGE, **exact))) == 1
 
 
-@pytest.mark.parametrize(("exact", "key"), [("false", "model.fp32_head=true"), ("true", "is_correction=tis")])
-def test_a_gap_in_long_contexts_names_what_is_not_set_yet(exact: str, key: str) -> None:
-    recipe = compose("quickstart", [f"model.fp32_head={exact}"]).stages[-1].config
+@pytest.mark.parametrize(
+    ("exact", "correction", "key"),
+    [
+        ("false", "none", "model.fp32_head=true"),
+        ("true", "none", "is_correction=tis"),
+        ("true", "tis", "give both the same RoPE and window"),
+    ],
+)
+def test_a_gap_in_long_contexts_names_what_is_not_set_yet(exact: str, correction: str, key: str) -> None:
+    changes = [f"model.fp32_head={exact}", f"algorithm.is_correction={correction}"]
+    recipe = compose("quickstart", changes).stages[-1].config
     watching = HealthMonitor("rl", HealthSetting(recipe=recipe, max_turns=4, solved_by={}))
     (sentence,) = said(watching, rows(1, **LARGE, mismatch__depth_0_1k=0.002, mismatch__depth_64k_up=0.006))
     assert sentence.endswith(key)

@@ -36,6 +36,13 @@ def test_a_damaged_row_of_metrics_is_named_by_its_line(tmp_path: Path, line: byt
     assert (tmp_path / "metrics.jsonl").read_bytes() == b""
 
 
+def test_a_file_that_the_disk_does_not_give_is_no_bad_input(tmp_path: Path) -> None:
+    """A run that fails in its middle says so, with an incident and exit code 1."""
+    (tmp_path / "evaluations.jsonl").mkdir()
+    with pytest.raises(OSError, match="directory"):
+        RunDir(tmp_path).evaluations()
+
+
 def test_a_torn_last_row_is_dropped(tmp_path: Path) -> None:
     run = RunDir(tmp_path)
     for torn in (b'{"step": 2, "rew', b"\0" * 300):
