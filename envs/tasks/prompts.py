@@ -123,6 +123,8 @@ def examples_of(config: ExamplesConfig, solved: Iterable[tuple[str, Iterable[Mes
     """The examples for every prompt: of the config's file, or the questions `solved` here. Raises BadInput."""
     if config.count == 0 or config.file is None:
         pairs = [(text, _join(message.content for message in turns)) for text, turns in islice(solved, config.count)]
+        for problem, _ in pairs:  # a chat's turns are cut there
+            require(SOLUTION not in problem, "env.instruction", problem, f'no "{SOLUTION}" in an example\'s problem')
         texts = tuple(f"{PROBLEM} {problem}\n\n{SOLUTION} {solution}" for problem, solution in pairs)
         return ExampleLayout(texts, config.before, config.after, config.layout)
     examples = read_examples(config.file)

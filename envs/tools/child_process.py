@@ -135,10 +135,15 @@ class ChildProcess:
         if self._killed:  # its number may be another process's by now
             return
         self._killed = True
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(self._process.pid, signal.SIGKILL)
-        if heirs_s:
-            await self._wait_for_end(heirs_s)  # before the transport is closed, which may reap it behind asyncio's back
+        if self.running or not heirs_s:  # the number of one that has ended long ago may lead another group by now
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(self._process.pid, signal.SIGKILL)
+        if heirs_s:  # before the transport is closed, which may reap it behind asyncio's back
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(heirs_s):
+                    while await self.output.read(1 << 16):  # asyncio sees no end of it before what it wrote is read
+                        pass
+            await self._wait_for_end(heirs_s)
         self._draining.cancel()
         if not self._input.is_closing():
             self._input.transport.abort()  # what is not written yet is not waited for

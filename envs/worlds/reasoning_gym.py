@@ -14,7 +14,7 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cache, cached_property
+from functools import cache
 from random import Random
 from typing import Any, Literal, Optional
 
@@ -61,7 +61,8 @@ class ReasoningGymConfig(TaskConfig):
         demos = self.demonstrations
         chat = "message or turns: this environment is a chat"
         require(demos.layout != "text", "env.demonstrations.layout", demos.layout, chat)
-        written = self.data is None or demos.count == 0 or demos.file is not None
+        made_up = self.data is None and self.eval_data is None  # or one of a file might be shown with its answer
+        written = made_up or demos.count == 0 or demos.file is not None
         require(written, "env.demonstrations.file", demos.file, "a file: examples are written for made-up problems")
         for name in self.families:
             check_family(name)
@@ -82,6 +83,8 @@ class ReasoningGymWorld(World):
         needs_scorer = config.data is not None or not all(FAMILIES[name].compares for name in families)
         self._answers: dict[str, list[str]] = {}
         self._examples = examples_of(config.demonstrations, ()) if config.demonstrations.file else None
+        # Made here: generators take seconds, and an episode's beginning has less time than that of its process.
+        self._others = _make_others(config) if self._examples is None else ()
         self._scorer = GymScorer(config.sandbox, needed=needs_scorer)
         self.tool = self._scorer
 
@@ -123,18 +126,17 @@ class ReasoningGymWorld(World):
         others = (other for other in self._others if other.question != task.question)
         return examples_of(self._config.demonstrations, ((self._ask(other), [self._solve(other)]) for other in others))
 
-    @cached_property
-    def _others(self) -> Sequence[Task]:
-        """One more than is shown, of the training side: a held-out problem is never among them."""
-        config = self._config
-        if not (count := config.demonstrations.count):
-            return ()
-        return make_tasks(config.families, count + 1, 0, derive("examples", config.seed))[0]
-
     def _solve(self, task: Task) -> Message:
         if not task.answers:
             raise BadInput("the family has a scorer and no answers", where=task.task_id)
         return Message(role="assistant", content=self._style.write(task.answers[0]))
+
+
+def _make_others(config: ReasoningGymConfig) -> Sequence[Task]:
+    """One more than is shown, of the training side: a held-out problem is never among them."""
+    if not (count := config.demonstrations.count):
+        return ()
+    return make_tasks(config.families, count + 1, 0, derive("examples", config.seed))[0]
 
 
 def group_answers(tasks: Iterable[Task]) -> dict[str, list[str]]:

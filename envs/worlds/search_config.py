@@ -41,7 +41,7 @@ class SearchQAConfig(TaskConfig):
     instruction: Optional[str] = None
     """Text before every question; `{calls}` becomes the number of searches. null: the protocol's own. "": none."""
     demonstrations: ExamplesConfig = field(default_factory=ExamplesConfig)
-    """Few-shot examples in the prompt (icrl)."""
+    """Few-shot examples in the prompt (icrl, research)."""
     made_up_examples: Literal["search", "answer"] = "search"
     """Solution in the examples that are written for made-up questions. search: with searches. answer: at once, a
     control, in which examples show no tool."""

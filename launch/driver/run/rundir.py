@@ -260,7 +260,7 @@ class RunDir:
         return self._lines(EVALUATIONS)
 
     def _lines(self, name: str) -> list[dict[str, Any]]:
-        """Raises BadInput for a damaged one, and OSError where the disk does not give it: no fault of what was asked."""
+        """Raises BadInput for a damaged one, and OSError where the disk does not give it, which is no bad input."""
         path = self.path / name
         try:
             return list(read_lines(path)) if path.exists() else []

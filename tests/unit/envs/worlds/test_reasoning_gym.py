@@ -232,6 +232,9 @@ def test_examples_are_other_problems_of_the_family(monkeypatch: pytest.MonkeyPat
     prompts = [[turn.content for turn in world.env(task).first_messages()] for task in (made[0], made[2])]
     a, b, c = ([f"{letter}?\nSay.", f"<answer>{letter}</answer>"] for letter in "abc")
     assert prompts == [[*b, *c, a[0]], [*a, *b, c[0]]]
+    with refused("env.instruction", says="Example Solution:"):  # a turn would end there
+        told = ReasoningGymConfig(instruction="As after Example Solution: above.", demonstrations=shown)
+        ReasoningGymWorld(told).env(made[0])
     alone = ReasoningGymWorld(ReasoningGymConfig(instruction="Say."))
     assert [turn.content for turn in alone.env(made[0]).first_messages()] == ["a?\nSay."]
 
@@ -239,6 +242,8 @@ def test_examples_are_other_problems_of_the_family(monkeypatch: pytest.MonkeyPat
 def test_examples_for_problems_of_a_file_are_from_a_file_too() -> None:
     with refused("env.demonstrations.file", says="made-up problems"):
         ReasoningGymConfig(data="entries.jsonl", demonstrations=ExamplesConfig(count=1))
+    with refused("env.demonstrations.file", says="made-up problems"):  # or a held-out one is shown, and solved
+        ReasoningGymConfig(eval_data="entries.jsonl", demonstrations=ExamplesConfig(count=1))
     with refused("env.demonstrations.layout", says="is a chat"):
         ReasoningGymConfig(demonstrations=ExamplesConfig(layout="text"))
 
