@@ -422,7 +422,7 @@ def test_faults_are_compared_with_a_run_without_them() -> None:
 def test_steps_that_were_taken_again_are_those_with_two_seals(tmp_path: Path) -> None:
     rows = [{"step": step, "time/step": 2.0, "time/wait_rollout": 0.5} for step in (1, 2, 3)]
     rows[1]["time/checkpoint"] = 0.25
-    seals = [{"event": "seal", "name": f"metrics.jsonl {step}"} for step in (1, 2, 3, 2, 3)]
+    seals = [{"event": "seal", "name": f"metrics.jsonl {step}", "digest": ""} for step in (1, 2, 3, 2, 3)]
     for name, lines in (("metrics", rows), ("journal", seals)):
         (tmp_path / f"{name}.jsonl").write_text("".join(f"{json.dumps(line)}\n" for line in lines))
     repeated = load("faults").repeated_step_costs(tmp_path)

@@ -26,7 +26,7 @@ HARMLESS = {  # why: what it is true of, as `file: constant`
     "statistics, each with its reason": r"/(evaluation|run_dir)/.* (RESAMPLES|\w+\((confidence|resamples)\))$",
     "a warm-up that is thrown away": r"actors/engine\.py: TurnRequest\(max_tokens\)|simulate\(skip\)",
     "the table of devices, with its reasons above each": r"rlsys/system/device\.py: ",
-    "levels, each a record with its reason": r"launch/driver/observe/levels\.py: ",
+    "levels, each a record with its reason": r"launch/driver/observe/signs\.py: Proof",
     "fields of a table with a name for each": r"launch/driver/observe/exported\.py: |SHARES$",
 }
 SIZED = re.compile(  # names of arguments that hold a time, a size or a count

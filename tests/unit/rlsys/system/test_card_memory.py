@@ -2,6 +2,7 @@
 
 import os
 import pickle
+from subprocess import CompletedProcess
 
 import pytest
 
@@ -44,10 +45,11 @@ def test_what_an_old_driver_or_a_container_does_not_say() -> None:
 
 
 def test_a_driver_that_does_not_know_a_field_is_asked_for_fewer(monkeypatch: pytest.MonkeyPatch) -> None:
-    def answer(query: str, deadline_s: float) -> str:
-        return "0, GPU-aa, A100, 40960, 470.1\n" if query == card_memory.FEWER else ""
+    def answer(query: str, form: str, deadline_s: float) -> CompletedProcess[str]:
+        knows = query == card_memory.FEWER
+        return CompletedProcess((), 0 if knows else 2, "0, GPU-aa, A100, 40960, 470.1\n" if knows else "", "")
 
-    monkeypatch.setattr(card_memory, "_ask", answer)
+    monkeypatch.setattr(card_memory, "run_smi", answer)
     assert card_memory.ask_cards() == [Card("0", "GPU-aa", "A100", 40960, 0, driver="470.1")]
 
 

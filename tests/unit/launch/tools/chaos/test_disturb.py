@@ -31,7 +31,7 @@ def end(*_):
 
 signal.signal(signal.SIGTERM, end)
 (run / "pid").write_text(str(os.getpid()))
-(run / "metrics.jsonl").write_text(json.dumps({{"stage": "rl", "time": time.time(), "time/step": 1.0}}) + "\\n")
+(run / "metrics.jsonl").write_text(json.dumps({{"stage": "rl", "step": 1, "time": time.time(), "time/step": 1.0}}) + "\\n")
 time.sleep(600)
 """
 FAILS = """#!{python}
@@ -40,7 +40,7 @@ run = pathlib.Path(sys.argv[sys.argv.index("--run-dir") + 1])
 starts = len(list(run.glob("start-*")))
 (run / f"start-{{starts}}").touch()
 if starts < 2:
-    (run / "metrics.jsonl").write_text(json.dumps({{"stage": "sft", "time": time.time()}}) + "\\n")
+    (run / "metrics.jsonl").write_text(json.dumps({{"stage": "sft", "step": starts, "time": time.time()}}) + "\\n")
 print("rlsys: failed: no such model")
 sys.exit(1)
 """
