@@ -18,10 +18,10 @@ from typing import Any
 import numpy as np
 
 from actors.chat_template import NATIVE
+from actors.env_worker import CannotStart, EnvWorkerSpec
+from actors.env_worker_pool import EnvWorkerPool
 from actors.renderer import ChatRenderer
 from actors.services import ServiceSpec
-from actors.watched import CannotStart, EnvWorkerSpec
-from actors.worlds import EnvWorkerPool
 from envs.protocols.thoughts import write_thought
 from envs.services.endpoint import Choice, Question
 from envs.services.teacher import Teacher, as_chat

@@ -25,12 +25,12 @@ from typing import Any
 import ray
 from ray.exceptions import RayError, RayTaskError
 
-from actors.members import PoolOptions, State, WorkerRecord, WorkerRegistry, await_start, create, record_death
 from actors.placement import NoPlace, has_place, while_placed
 from actors.specs import EngineFailed
 from actors.weights.distributor import WeightDistributor, node_of
 from actors.weights.publisher import WeightPublisher
 from actors.worker import RolloutWorker, WorkerSpec, WorkerStatus
+from actors.worker_registry import PoolOptions, State, WorkerRecord, WorkerRegistry, await_start, create, record_death
 from rlsys.alternating_cards import AlternatingCards, Side
 from rlsys.deadlines import hung_s
 from rlsys.errors import RunFailed

@@ -1,5 +1,5 @@
 """The reward service of a rollout worker: each trajectory is scored as it finishes, during generation, in the process
-of the environments (`actors.world_process`).
+of the environments (`actors.env_server`).
 
 Rewards are pure functions of a transcript. What one needs besides the text is decided first: what a judge says of it,
 and whether an answer equals the gold one, in a pool of processes with a hard deadline. What breaks there is a typed

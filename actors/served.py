@@ -10,11 +10,11 @@ from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
 
+from actors.env_worker import EnvWorkerSpec
+from actors.env_worker_pool import EnvWorkerPool
 from actors.playing_here import completion_of, local_env_workers, play_group, question_of
 from actors.renderer import ChatRenderer
 from actors.services import ServiceSpec
-from actors.watched import EnvWorkerSpec
-from actors.worlds import EnvWorkerPool
 from envs.services.endpoint import with_stop
 from envs.services.teacher import Teacher
 from rlsys.config.served import ServedConfig

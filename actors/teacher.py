@@ -9,11 +9,11 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 
+from actors.env_worker import EnvWorkerSpec
+from actors.env_worker_pool import EnvWorkerPool
 from actors.playing_here import completion_of, local_env_workers, play_group, question_of
 from actors.renderer import ChatRenderer
 from actors.services import ServiceSpec
-from actors.watched import EnvWorkerSpec
-from actors.worlds import EnvWorkerPool
 from envs.papers.long_cot.actions import construct
 from envs.services.endpoint import Choice
 from envs.services.judge.templates import Prompts

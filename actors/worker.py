@@ -21,12 +21,12 @@ import ray.util
 from actors import engine_start
 from actors.addresses import only_node
 from actors.engine import Engine
+from actors.env_worker import EnvWorkerSpec
+from actors.env_worker_pool import EnvWorkerPool
 from actors.renderer import ChatRenderer
 from actors.scoring import ScoringSpec
 from actors.seats import Seats
 from actors.specs import IDLE, EngineFailed, EngineSpec, EngineStats, PromptTooLong
-from actors.watched import EnvWorkerSpec
-from actors.worlds import EnvWorkerPool
 from envs.services.stats import ToolStats
 from rlsys.clock import (
     Clock,

@@ -23,7 +23,7 @@ from report import Report, parser
 from scripted import Script, go, make_run, start_ray
 
 import actors.pool
-from actors.members import create
+from actors.worker_registry import create
 
 ASKED = ("workers", "ranks", "groups", "size", "tasks", "tokens", "turns", "lag", "steps", "keep", "deadline")
 

@@ -2,7 +2,7 @@
 
     python benchmarks/env_workers.py
 
-Both serve `actors.world_process.EnvServer`. The steps of the world that they play answer at once, wait or block.
+Both serve `actors.env_server.EnvServer`. The steps of the world that they play answer at once, wait or block.
 Every figure is a median of `--rounds`, the rates are of `--calls`; Ray runs on this machine alone.
 """
 
@@ -27,9 +27,9 @@ import psutil
 import ray
 from report import Report, parser
 
+from actors.env_server import EnvServer, answer
+from actors.env_worker import EnvWorker, EnvWorkerSpec
 from actors.scoring import ScoringSpec
-from actors.watched import EnvWorker, EnvWorkerSpec
-from actors.world_process import EnvServer, answer
 from envs.base import World
 from rlsys.rollout import Env
 from rlsys.types import Message, Step, Task
@@ -89,7 +89,7 @@ class IdleEnv(Env):
 
 
 class EnvActor:
-    """What a Ray actor in the place of `world_process.main` would be."""
+    """What a Ray actor in the place of `env_server.main` would be."""
 
     def __init__(self, scoring: ScoringSpec) -> None:
         self._server = EnvServer(scoring)

@@ -27,7 +27,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from report import Report, parser
 
-from actors.members import State, WorkerRecord, WorkerRegistry
+from actors.worker_registry import State, WorkerRecord, WorkerRegistry
 from launch.driver.run.episodes import EpisodeFiles, Played
 from launch.run_dir.names import METRICS, metrics_line
 from launch.tools.audit.files import read_run

@@ -21,13 +21,13 @@ from typing import Any
 import numpy as np
 import ray
 
-from actors.members import PoolOptions
 from actors.pool import RolloutPool
 from actors.scoring import ScoringSpec
 from actors.services import Services
 from actors.specs import IDLE, EngineSpec
 from actors.weights.distributor import DistributorOptions, WeightDistributor
 from actors.worker import LoadResult, WorkerSpec, WorkerStatus
+from actors.worker_registry import PoolOptions
 from launch.config.compose import compose, to_yaml
 from launch.driver.checkpoints.checkpoint import DriverState
 from launch.driver.observe.progress import Progress

@@ -11,10 +11,10 @@ from typing import Any
 
 from ray.exceptions import RayError
 
-from actors.members import PoolOptions, State, WorkerRecord, WorkerRegistry, close
 from actors.weights.check import LoadCheck, WeightUpdate, differs, measure
 from actors.weights.distributor import Superseded, WeightDistributor
 from actors.worker import LoadResult
+from actors.worker_registry import PoolOptions, State, WorkerRecord, WorkerRegistry, close
 from rlsys.alternating_cards import AlternatingCards, Side
 from rlsys.deadlines import SLOWEST, moved_s
 from rlsys.errors import RunFailed

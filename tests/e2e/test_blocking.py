@@ -13,9 +13,9 @@ from typing import Any, TypeVar
 import psutil
 import pytest
 
+from actors.env_worker import CannotStart, EnvWorkerSpec
+from actors.env_worker_pool import EnvWorkerPool
 from actors.scoring import ScoringSpec
-from actors.watched import CannotStart, EnvWorkerSpec
-from actors.worlds import EnvWorkerPool
 from rlsys.group_rollout import run_group
 from rlsys.rollout import RolloutPlan, TurnRequest
 from rlsys.types import Completion, Failure, Group, Reward, Task

@@ -10,10 +10,10 @@ from pathlib import Path
 import psutil
 import pytest
 
+from actors.env_worker import EnvWorkerSpec
+from actors.env_worker_pool import EnvWorkerPool
 from actors.renderer import ChatRenderer
 from actors.scoring import ScoringSpec
-from actors.watched import EnvWorkerSpec
-from actors.worlds import EnvWorkerPool
 from envs.protocols.families.tagged import HERMES
 from envs.rewards.answer import AnswerRewardConfig
 from envs.services.guard import ToolFailed

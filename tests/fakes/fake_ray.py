@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 from ray.exceptions import ActorDiedError, RayTaskError
 
-import actors.members
 import actors.pool
 import actors.services
+import actors.worker_registry
 from rlsys.system import supervisor
 
 
@@ -109,7 +109,7 @@ class FakeRay:
 @pytest.fixture
 def fake_ray(monkeypatch: pytest.MonkeyPatch) -> FakeRay:
     ray = FakeRay()
-    for module in (actors.pool, actors.members, actors.services):
+    for module in (actors.pool, actors.worker_registry, actors.services):
         monkeypatch.setattr(module, "ray", ray)
     monkeypatch.setattr(actors.pool, "has_place", lambda where: ray.placed())
     monkeypatch.setattr(supervisor, "PING_EVERY_S", 0.001)

@@ -8,12 +8,12 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from actors.members import PoolOptions
 from actors.pool import RolloutPool
 from actors.scoring import ScoringSpec
 from actors.specs import IDLE
 from actors.weights.check import WeightUpdate
 from actors.worker import LoadResult, WorkerSpec, WorkerStatus
+from actors.worker_registry import PoolOptions
 from envs.services.stats import ToolStats
 from rlsys.alternating_cards import AlternatingCards
 from rlsys.errors import RunFailed

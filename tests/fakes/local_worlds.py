@@ -6,16 +6,16 @@ import asyncio
 from collections.abc import Mapping
 from typing import Any
 
-from actors.watched import CallOwner, EnvWorkerSpec
+from actors.env_server import EnvServer, answer
+from actors.env_worker import CallOwner, EnvWorkerSpec
+from actors.env_worker_pool import EnvWorkerPool
 from actors.worker import RolloutWorker
-from actors.world_process import EnvServer, answer
-from actors.worlds import EnvWorkerPool
 from envs.services.stats import ToolStats
 from rlsys.broken import EpisodeBroken
 
 
 class LocalProcess:
-    """Answers as `actors.watched.EnvWorker` does, from this process. Nobody watches it."""
+    """Answers as `actors.env_worker.EnvWorker` does, from this process. Nobody watches it."""
 
     def __init__(self, spec: EnvWorkerSpec, lost: Any) -> None:
         self.plans: dict[tuple[str, str], asyncio.Future[int]] = {}

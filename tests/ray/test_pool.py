@@ -14,11 +14,11 @@ import ray
 import ray.util
 import torch
 
-from actors.members import PoolOptions
 from actors.pool import RolloutPool
 from actors.scoring import ScoringSpec
 from actors.weights.check import WeightUpdate
 from actors.worker import WorkerSpec
+from actors.worker_registry import PoolOptions
 from launch.driver.observe.gauges import Gauges
 from learners.actor import fetch
 from rlsys.summaries import GroupRef, summarize_group

@@ -19,7 +19,7 @@ STATES = {"R": "running", "S": "sleeping", "D": "waiting for a disk", "T": "stop
 
 KINDS = {  # by a mark in the command line
     "EngineCore": "engine",
-    "world_process": "environments",
+    "actors.env_server": "environments",
     "resource_tracker": "resource tracker",
     "rlsys/system/memory": "lock of the weights",
 }

@@ -8,17 +8,17 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from actors.env_worker import EnvWorkerSpec
 from actors.judge import JudgeServiceConfig, start_judge
-from actors.members import PoolOptions
 from actors.placement import ResourceRequest
 from actors.pool import RolloutPool
 from actors.reference import ReferenceServiceConfig, check_reference, start_reference
 from actors.scoring import ScoringSpec
 from actors.services import Services, ServiceSpec, check_world, start_world
 from actors.specs import engine_environment, make_engine_spec, openmp
-from actors.watched import EnvWorkerSpec
 from actors.weights.distributor import DistributorOptions, WeightDistributor
 from actors.worker import WorkerSpec
+from actors.worker_registry import PoolOptions
 from envs import make_world
 from envs.rewards import judge_of
 from envs.services.secrets import secret_variables

@@ -13,7 +13,7 @@ from rlsys.system.parts import owner_of
 
 ACTOR = "ray::"  # how Ray begins the title of an actor's process
 # What a rollout worker has started: each bears its name.
-CHILDREN = {"engine": "EngineCore", "worlds": "world_process"}
+CHILDREN = {"engine": "EngineCore", "worlds": "actors.env_server"}
 AGENTS, KEEPER = "agents", "from keeping import keeper"  # in the command line of the process that starts them
 
 

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from actors.worlds import EnvWorkerPool
+from actors.env_worker_pool import EnvWorkerPool
 from tests.fakes.local_worlds import LocalProcess
-from tests.unit.actors.test_worlds import SPEC
+from tests.unit.actors.test_env_worker_pool import SPEC
 
 
 class Slow(LocalProcess):

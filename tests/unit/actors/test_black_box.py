@@ -74,7 +74,7 @@ def stack(*frames: tuple[str, int, str]) -> str:
 def test_the_line_is_that_of_the_code_that_was_called_with_its_text(tmp_path: Path) -> None:
     mine = tmp_path / "mine.py"
     mine.write_text("import time\ntime.sleep(5)\n")
-    ours = (str(OURS / "world_process.py"), 70, "step"), (str(OURS / "black_box.py"), 90, "send")
+    ours = (str(OURS / "env_server.py"), 70, "step"), (str(OURS / "black_box.py"), 90, "send")
     place = black_box.place(stack((str(mine), 2, "step"), *ours, ("asyncio/events.py", 80, "_run")))
     assert place == f"{mine}:2 in step: time.sleep(5)"
     deep = [("/lib/socket.py", 706, "readinto"), ("/lib/http.py", 5, "get"), (str(mine), 2, "step")]
@@ -82,6 +82,6 @@ def test_the_line_is_that_of_the_code_that_was_called_with_its_text(tmp_path: Pa
     assert place == f"/lib/socket.py:706 in readinto, called from {mine}:2 in step: time.sleep(5)"
 
 
-@pytest.mark.parametrize("text", ["", "nonsense", stack((str(OURS / "world_process.py"), 1, "serve"))])
+@pytest.mark.parametrize("text", ["", "nonsense", stack((str(OURS / "env_server.py"), 1, "serve"))])
 def test_a_stack_without_somebody_elses_code_names_no_line(text: str) -> None:
     assert black_box.place(text) == ""

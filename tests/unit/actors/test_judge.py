@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
+import actors.env_server
 import actors.worker
-import actors.world_process
 from actors.judge import JudgeServiceConfig, engine_spec, start_judge
 from actors.scoring import RewardService, ScoringSpec
 from actors.worker import RolloutWorker, WorkerSpec
@@ -48,7 +48,7 @@ def reward(model: str, **keys: Any) -> SwirlRewardConfig:
 def test_stages_with_different_judges_ask_each_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(SERVICE_TOKEN, "an earlier one's")  # put back afterwards
     monkeypatch.setattr(actors.worker, "ChatRenderer", lambda path: None)
-    monkeypatch.setattr(actors.world_process, "new_player", lambda env: World())
+    monkeypatch.setattr(actors.env_server, "new_player", lambda env: World())
     scored: list[Any] = []
 
     async def group(player: Any, source: Any, ticket: Ticket, plan: RolloutPlan) -> Group:

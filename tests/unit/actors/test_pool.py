@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 
 import actors.pool
-from actors.members import State
 from actors.placement import NoPlace
 from actors.pool import QUIET_S, RolloutPool
 from actors.specs import EngineFailed
+from actors.worker_registry import State
 from envs.services.stats import ToolStats
 from launch.config.compose import compose
 from launch.driver.run.alternate import alternate

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from actors.chat import PROBE, PROBE_OFFER
+from actors.env_worker import CannotStart
 from actors.served import ServedPlays
-from actors.watched import CannotStart
 from envs.services.endpoint import Choice, Question, read_choice, with_stop
 from envs.services.teacher import Teacher
 from rlsys.config.served import ServedConfig

@@ -13,9 +13,9 @@ import pytest
 
 import actors.playing_here
 import actors.teacher
+from actors.env_worker import CannotStart
 from actors.services import ServiceSpec
 from actors.teacher import TeacherPlays, open_teacher_player
-from actors.watched import CannotStart
 from envs.services.endpoint import Choice, Question
 from rlsys.config.generate import TeacherConfig
 from rlsys.errors import BadInput, RunFailed

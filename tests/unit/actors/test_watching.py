@@ -14,11 +14,11 @@ from typing import Any
 import psutil
 import pytest
 
-import actors.watched
+import actors.env_worker
 from actors import black_box
+from actors.env_server import pack_answer, receive
+from actors.env_worker import CannotStart, EnvWorker, EnvWorkerSpec
 from actors.scoring import ScoringSpec
-from actors.watched import CannotStart, EnvWorker, EnvWorkerSpec
-from actors.world_process import pack_answer, receive
 from envs.services.stats import ToolStats
 from rlsys.broken import CrashedEnvWorker, EpisodeBroken, EvictedByCrash
 from tests.unit.envs.services.test_guard import now, play
@@ -124,9 +124,9 @@ def ended(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
 
     clock = SimpleNamespace(monotonic=now)
     Child.made = []
-    monkeypatch.setattr(actors.watched, "time", clock)
-    monkeypatch.setattr(actors.watched.subprocess, "Popen", Child)
-    monkeypatch.setattr(actors.watched.psutil, "Process", process)
+    monkeypatch.setattr(actors.env_worker, "time", clock)
+    monkeypatch.setattr(actors.env_worker.subprocess, "Popen", Child)
+    monkeypatch.setattr(actors.env_worker.psutil, "Process", process)
     monkeypatch.setattr(os, "kill", lambda *_: Child.made[-1].write_stack("search.py"))
     yield done
 

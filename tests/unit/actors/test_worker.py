@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
+import actors.env_server
 import actors.worker
-import actors.world_process
 from actors.scoring import ScoringSpec
 from actors.specs import EngineFailed, EngineStats
 from actors.worker import RolloutWorker, WorkerSpec
@@ -90,7 +90,7 @@ def test_a_world_is_made_once_and_closed_once_when_many_groups_come_with_a_new_o
     worker: RolloutWorker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     MADE.clear()
-    monkeypatch.setattr(actors.world_process, "new_player", Slow)
+    monkeypatch.setattr(actors.env_server, "new_player", Slow)
     monkeypatch.setattr(actors.worker, "run_group", play_nothing)
     asyncio.run(worker.adopt())
 

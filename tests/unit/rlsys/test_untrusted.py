@@ -10,7 +10,7 @@ from types import ModuleType
 
 import pytest
 
-from actors.world_process import answer
+from actors.env_server import answer
 from rlsys.broken import failure_of
 from rlsys.harvest import first_exception
 from rlsys.records import record_of, to_json

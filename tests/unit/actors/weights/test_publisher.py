@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from actors.members import State, WorkerRegistry
 from actors.pool import RolloutPool
 from actors.weights.distributor import Superseded
 from actors.weights.publisher import Pace, WeightPublisher
+from actors.worker_registry import State, WorkerRegistry
 from rlsys.errors import RunFailed
 from rlsys.system.weight_folder import WeightManifest, WeightsRejected
 from rlsys.types import Ticket

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from actors.members import State
 from actors.pool import RolloutPool
 from actors.weights.check import LEAST_LIMIT, LoadCheck, WeightUpdate
 from actors.worker import LoadResult
+from actors.worker_registry import State
 from launch.driver.run.first_delivery import cut_probe, long_probe_length
 from launch.driver.run.weight_sync import NOISES, SENT_AGAIN, WeightSync
 from rlsys.errors import LearnerLost, RunFailed

@@ -111,7 +111,7 @@ def test_agents_are_a_target_of_a_run_that_has_some_and_are_found_below_their_wo
     code = "print('up', flush=True); import time; time.sleep(60)  # from keeping import keeper"
     world = "import subprocess, sys; subprocess.run([sys.executable, '-c', sys.argv[1]], env={})"
     environment = os.environ | {parts.VARIABLE: "rollout:1", parts.DRIVER: f"{owner_of(os.getpid())}2"}
-    words = [sys.executable, "-c", world, code, "actors.world_process"]
+    words = [sys.executable, "-c", world, code, "actors.env_server"]
     with subprocess.Popen(words, env=environment, text=True, stdout=subprocess.PIPE) as process:
         assert process.stdout is not None and process.stdout.readline() == "up\n"
         agents = find_target(f"{owner_of(os.getpid())}2", "agents:1")
@@ -160,7 +160,7 @@ def test_a_part_is_found_by_what_its_processes_inherit() -> None:
         "engine": start("rollout:1", "EngineCore"),
         "other number": start("rollout:0", "EngineCore"),
         "other run": start("rollout:1", "EngineCore", of="machine:1:1"),
-        "worlds": start("rollout:1", "actors.world_process"),
+        "worlds": start("rollout:1", "actors.env_server"),
     }
     try:
         assert [part.pid for part in find_target(owner_of(os.getpid()), "engine:1")] == [started["engine"].pid]

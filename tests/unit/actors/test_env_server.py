@@ -12,10 +12,10 @@ from typing import Any
 
 import pytest
 
-import actors.world_process
+import actors.env_server
 from actors import black_box
 from actors.black_box import Recorder, read_mark
-from actors.world_process import answer, pack, pack_answer, receive, serve, unpack_answer
+from actors.env_server import answer, pack, pack_answer, receive, serve, unpack_answer
 from rlsys.broken import EpisodeBroken
 from rlsys.rollout import failure_of
 
@@ -49,7 +49,7 @@ def box(monkeypatch: pytest.MonkeyPatch) -> Iterator[int]:
         raise Ended
 
     FakeServer.made = []
-    monkeypatch.setattr(actors.world_process, "EnvServer", FakeServer)
+    monkeypatch.setattr(actors.env_server, "EnvServer", FakeServer)
     monkeypatch.setattr(os, "_exit", end)
     descriptor = black_box.create()
     yield descriptor
@@ -145,9 +145,9 @@ def test_the_process_ends_with_its_parent_and_hands_its_files_to_no_tool(
     for file in (descriptor, box):
         os.set_inheritable(file, True)
     monkeypatch.setattr(sys, "argv", ["python", "-c", "4711", "123", str(descriptor), str(box)])
-    monkeypatch.setattr(actors.world_process, "die_with", parents.append)
+    monkeypatch.setattr(actors.env_server, "die_with", parents.append)
     monkeypatch.setattr(signal, "signal", lambda number, _: handlers.append(number))
-    monkeypatch.setattr(actors.world_process.Recorder, "tell_stacks", lambda self: handlers.append(0))
+    monkeypatch.setattr(actors.env_server.Recorder, "tell_stacks", lambda self: handlers.append(0))
     inheritable: list[bool] = []
 
     async def served(connection: socket.socket, recorder: Recorder) -> None:
@@ -155,8 +155,8 @@ def test_the_process_ends_with_its_parent_and_hands_its_files_to_no_tool(
         assert connection.fileno() == descriptor
         connection.close()
 
-    monkeypatch.setattr(actors.world_process, "serve", served)
-    actors.world_process.main()
+    monkeypatch.setattr(actors.env_server, "serve", served)
+    actors.env_server.main()
     ours.close()
     assert parents == [123] and inheritable == [False, False]
     assert handlers[:2] == [signal.SIGINT, 0]  # the worker decides when it ends, and its stack can be asked for
@@ -174,12 +174,12 @@ def test_what_closes_at_the_end_is_every_world_and_what_rewards_ask(monkeypatch:
         async def close(self) -> None:
             closed.append(str(self.name))
 
-    monkeypatch.setattr(actors.world_process, "RewardService", lambda scoring: Closing("rewards"))
-    monkeypatch.setattr(actors.world_process, "new_player", Closing)
-    monkeypatch.setattr(actors.world_process, "make_reward", lambda config: None)
+    monkeypatch.setattr(actors.env_server, "RewardService", lambda scoring: Closing("rewards"))
+    monkeypatch.setattr(actors.env_server, "new_player", Closing)
+    monkeypatch.setattr(actors.env_server, "make_reward", lambda config: None)
 
     async def scenario() -> None:
-        server = actors.world_process.EnvServer(None)  # type: ignore[arg-type]
+        server = actors.env_server.EnvServer(None)  # type: ignore[arg-type]
         for key in ("a", "b"):
             assert await server.prepare((key, "r"), key, None, frozenset({"a"})) == 1
         await server.close()

@@ -1,4 +1,4 @@
-"""The process that a rollout worker's environments and rewards run in. `actors.worlds` starts it and speaks with it.
+"""The process that a rollout worker's environments and rewards run in. `actors.env_worker_pool` starts it and asks it.
 
 It has one event loop, as an environment expects, and nothing else lives on that loop: code that blocks it, crashes or
 fills the memory harms episodes, and neither the engine nor the worker's answers to pings.
@@ -44,7 +44,7 @@ async def receive(reader: asyncio.StreamReader) -> Any:
 
 
 class EnvServer:
-    """Worlds, episodes and rewards, by the calls that `actors.worlds` makes. Whatever these raise is passed on."""
+    """Worlds, episodes and rewards, by the calls that `actors.env_worker_pool` makes. What these raise is passed on."""
 
     def __init__(self, scoring: ScoringSpec) -> None:
         self.rewards = RewardService(scoring)

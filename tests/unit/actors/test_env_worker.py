@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from actors.world_process import pack, pack_answer, receive, unpack_answer
+from actors.env_server import pack, pack_answer, receive, unpack_answer
 from rlsys.broken import EpisodeBroken
 from rlsys.types import EpisodeEnd, Step
 from tests.fakes.bad_worlds import odd

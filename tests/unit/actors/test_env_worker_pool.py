@@ -9,10 +9,10 @@ from typing import Any, ClassVar
 
 import pytest
 
-import actors.world_process
+import actors.env_server
+from actors.env_worker import EnvWorkerSpec
+from actors.env_worker_pool import EnvWorkerPool, GroupSession
 from actors.scoring import ScoringSpec
-from actors.watched import EnvWorkerSpec
-from actors.worlds import EnvWorkerPool, GroupSession
 from envs.services.stats import ToolStats
 from rlsys.broken import CrashedEnvWorker, EpisodeBroken, EvictedByCrash
 from rlsys.config.identity import config_key
@@ -86,7 +86,7 @@ def test_siblings_are_compared_again_when_others_ended_it(
         def compare(self, transcripts: Sequence[Transcript], rewards: Sequence[Reward]) -> Sequence[Reward]:
             return rewards
 
-    monkeypatch.setattr("actors.world_process.make_reward", Comparing)
+    monkeypatch.setattr("actors.env_server.make_reward", Comparing)
     DEADLY.append("compare")
 
     async def scenario() -> Any:
@@ -167,13 +167,13 @@ def test_a_world_that_was_closed_for_another_is_made_again(worlds: EnvWorkerPool
 def made_of(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     """The environments that players have been made of, in their order."""
     made_of: list[Any] = []
-    whole = actors.world_process.new_player
+    whole = actors.env_server.new_player
 
     def new_player(config: Any) -> Any:
         made_of.append(config)
         return whole(config)
 
-    monkeypatch.setattr(actors.world_process, "new_player", new_player)
+    monkeypatch.setattr(actors.env_server, "new_player", new_player)
     return made_of
 
 
@@ -252,7 +252,7 @@ def test_a_reward_is_made_before_the_first_episode_is_scored(
         configs.append(config)
         return BadReward(config)
 
-    monkeypatch.setattr("actors.world_process.make_reward", make)
+    monkeypatch.setattr("actors.env_server.make_reward", make)
 
     async def scenario() -> None:
         with worlds.play(PLAN, TASK) as playing:
@@ -285,7 +285,7 @@ def test_each_process_hears_where_the_services_are(worlds: EnvWorkerPool, monkey
     async def connect(server: Any, addresses: Any) -> None:
         heard.append((Mortal.made, addresses))
 
-    monkeypatch.setattr("actors.world_process.EnvServer.connect", connect)
+    monkeypatch.setattr("actors.env_server.EnvServer.connect", connect)
 
     async def scenario() -> None:
         worlds.connect({"retriever": "http://10.0.0.2:80"})

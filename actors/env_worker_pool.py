@@ -1,9 +1,9 @@
 """Where a rollout worker's episodes meet their environments: text goes to a separate process, and comes back.
 
-    the worker's event loop                       the process (`actors.world_process`)
+    the worker's event loop                       the process (`actors.env_server`)
     tokens, engine, weights, pings   -- text -->  environments, their tools, rewards
 
-Code that blocks, crashes or never ends is found and ended there (`actors.watched`). The engine continues to
+Code that blocks, crashes or never ends is found and ended there (`actors.env_worker`). The engine continues to
 sample meanwhile, and every other group of that process is played again in the next one. Where the cause is unknown,
 each of those groups plays alone, one after the other, in a second process: so the next end has one known cause.
 """
@@ -18,7 +18,7 @@ from dataclasses import replace
 from itertools import count
 from typing import Any
 
-from actors.watched import CannotStart, EnvWorker, EnvWorkerSpec
+from actors.env_worker import CannotStart, EnvWorker, EnvWorkerSpec
 from envs.services.stats import ToolStats, merge
 from rlsys.broken import EpisodeBroken, EvictedByCrash
 from rlsys.clock import deadline, pause_deadlines

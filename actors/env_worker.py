@@ -28,8 +28,8 @@ import psutil
 
 from actors import black_box
 from actors.black_box import NO_CALL, CallMark
+from actors.env_server import WHERE, pack, receive, unpack_answer
 from actors.scoring import ScoringSpec
-from actors.world_process import WHERE, pack, receive, unpack_answer
 from envs.services.stats import ToolStats
 from rlsys.broken import CrashedEnvWorker, EpisodeBroken, EvictedByCrash
 from rlsys.types import Failure, FailureKind
@@ -38,7 +38,7 @@ BEAT_S = 0.5  # a block is found so late, at most: the least that one may take i
 FRESH_S = 1.0  # to wait for statistics
 STACK_WAIT_S = 1.0  # for the stack of a process that stands still
 STOP_GRACE_S = 3.0  # for servers of tools to end; then the process is killed
-_COMMAND = "import json, sys; sys.path[:] = json.loads(sys.argv[1]); from actors.world_process import main; main()"
+_COMMAND = "import json, sys; sys.path[:] = json.loads(sys.argv[1]); from actors.env_server import main; main()"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

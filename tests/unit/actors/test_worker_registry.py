@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 from ray.exceptions import NodeDiedError, RayError
 
-from actors.members import Assignment, State, WorkerRecord, WorkerRegistry, close, record_death, suspect
 from actors.specs import IDLE
 from actors.worker import WorkerStatus
+from actors.worker_registry import Assignment, State, WorkerRecord, WorkerRegistry, close, record_death, suspect
 from rlsys.errors import RunFailed
 from rlsys.system.supervisor import Supervised
 
@@ -175,7 +175,7 @@ def test_suspects_play_with_their_company_alone_and_when_nobody_else_waits() -> 
 
 
 def test_suspects_that_have_waited_long_get_a_worker_while_others_come_and_go(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("actors.members.SUSPECTS_WAIT_S", 0.0)
+    monkeypatch.setattr("actors.worker_registry.SUSPECTS_WAIT_S", 0.0)
 
     async def scenario() -> None:
         only = idle()
