@@ -64,9 +64,9 @@ class RolloutPool:
         """distributor: of new weights to the engines; without, there are none, and `adopt` opens the workers. cards:
         those that the engines share with a learner."""
         self.options, self._worker, self._cards = options, worker, cards or AlternatingCards()
-        self.members = [self._member(spec) for spec in specs]
-        self._roster = WorkerRegistry(self.members, options.in_flight)
-        self.publisher = WeightPublisher(self._roster, options, distributor, self.mark_dead, self._cards)
+        self.workers = [self._supervise(spec) for spec in specs]
+        self._registry = WorkerRegistry(self.workers, options.in_flight)
+        self.publisher = WeightPublisher(self._registry, options, distributor, self.mark_dead, self._cards)
         self._distributor = distributor
         self._addresses: Mapping[str, str] = {}
         self._away: dict[str, str] = {}  # tools that do not answer, and why
@@ -74,101 +74,101 @@ class RolloutPool:
         self._adopted = False
         self.shows: Callable[[Mapping[str, WorkerStatus]], None] | None = None  # hears of each; may not wait
 
-    def _member(self, spec: WorkerSpec) -> WorkerRecord:
+    def _supervise(self, spec: WorkerSpec) -> WorkerRecord:
         life = Supervised[Any](
             spec.name,
-            lambda: create(self._worker, self.options, member),
-            lambda handle: self._start(member, handle),
+            lambda: create(self._worker, self.options, worker),
+            lambda handle: self._start(worker, handle),
             ray.kill,
-            find_place=lambda: self._find_place(member),
+            find_place=lambda: self._find_place(worker),
             goal="finishing a group",
             announces=False,  # once it has its weights
         )
-        member: WorkerRecord = WorkerRecord(spec=spec, life=life)
-        return member
+        worker: WorkerRecord = WorkerRecord(spec=spec, life=life)
+        return worker
 
     # -- start and stop ---------------------------------------------------------------------------------------------
 
     async def start(self, placement: Sequence[Any] | None = None) -> None:
         """Start every worker, each where `placement` says; one that cannot start at all is an error of the run."""
-        for member, where in zip(self.members, placement or ["DEFAULT"] * len(self.members), strict=True):
-            member.placement = where
-        await asyncio.gather(*(member.life.ensure() for member in self.members))
-        self._roster.run_in_background(keep_pinging(self.status))
+        for worker, where in zip(self.workers, placement or ["DEFAULT"] * len(self.workers), strict=True):
+            worker.placement = where
+        await asyncio.gather(*(worker.life.ensure() for worker in self.workers))
+        self._registry.run_in_background(keep_pinging(self.status))
 
-    async def _start(self, member: WorkerRecord, handle: Any) -> None:
+    async def _start(self, worker: WorkerRecord, handle: Any) -> None:
         async with self._cards.hold(Side.ENGINES):
-            await self._start_engine(member, handle)
+            await self._start_engine(worker, handle)
 
-    async def _start_engine(self, member: WorkerRecord, handle: Any) -> None:
-        name = member.spec.name
+    async def _start_engine(self, worker: WorkerRecord, handle: Any) -> None:
+        name = worker.spec.name
         timeout_s = self.options.start_timeout_s
-        member.state, member.delivered = State.STARTING, 0
-        starting = await_start(member, handle.start.remote(), "starting its engine", timeout_s, WORKER_START)
+        worker.state, worker.delivered = State.STARTING, 0
+        starting = await_start(worker, handle.start.remote(), "starting its engine", timeout_s, WORKER_START)
         try:
-            member.last_status = await while_placed(starting, member.placement, f"{name} starting its engine")
+            worker.last_status = await while_placed(starting, worker.placement, f"{name} starting its engine")
             if self._distributor is not None:
                 where = handle.__ray_call__.remote(node_of)
                 call_s = self.options.call_timeout_s
-                member.node = await await_start(member, where, "saying where it is", call_s, WORKER_CALL)
-                await self._distributor.ensure([member.node])
-            member.state = State.STALE
-            await self._connect(member, handle)
-            if self._adopted and member.handle is handle:
-                await self._adopt(member, handle)
+                worker.node = await await_start(worker, where, "saying where it is", call_s, WORKER_CALL)
+                await self._distributor.ensure([worker.node])
+            worker.state = State.STALE
+            await self._connect(worker, handle)
+            if self._adopted and worker.handle is handle:
+                await self._adopt(worker, handle)
         except RunFailed as error:
-            if member.handle is handle:  # else it was found dead meanwhile, and another one may be starting
-                member.state = State.DEAD
-                member.life.futile -= isinstance(error, NoPlace)  # it never started
+            if worker.handle is handle:  # else it was found dead meanwhile, and another one may be starting
+                worker.state = State.DEAD
+                worker.life.futile -= isinstance(error, NoPlace)  # it never started
             raise RunFailed(str(error)) from error  # where its node has no weight store, another one gave up
 
     async def describe_start(self) -> str:
         """What the workers that are starting are at: "compiling", or "6 loading the weights, 2 compiling"."""
-        starting = [member for member in self.members if member.state is State.STARTING and member.handle is not None]
-        phases = await asyncio.gather(*(self._phase(member) for member in starting))
+        starting = [worker for worker in self.workers if worker.state is State.STARTING and worker.handle is not None]
+        phases = await asyncio.gather(*(self._phase(worker) for worker in starting))
         counted = Counter(filter(None, phases))
         if len(counted) == 1 and len(starting) == 1:
             return next(iter(counted))
         return ", ".join(f"{count} {phase}" for phase, count in counted.items())
 
-    async def _phase(self, member: WorkerRecord) -> str:
-        await self._roster.turnstile.enter()
+    async def _phase(self, worker: WorkerRecord) -> str:
+        await self._registry.turnstile.enter()
         try:
-            ref = member.handle.start_phase.remote()
-            return str(await call(ref, f"{member.spec.name} telling its phase", PHASE_S, FIXED))
+            ref = worker.handle.start_phase.remote()
+            return str(await call(ref, f"{worker.spec.name} telling its phase", PHASE_S, FIXED))
         except (AttributeError, RayError, RunFailed):  # it is not there yet, or dies: its start says so
             return ""
 
     async def connect(self, addresses: Mapping[str, str]) -> None:
         """Tell every worker where the run's services listen, by their names; those that come up later hear it first."""
         self._addresses = addresses
-        await asyncio.gather(*(self._connect(member, member.handle) for member in self._roster.up))
+        await asyncio.gather(*(self._connect(worker, worker.handle) for worker in self._registry.up))
 
-    async def _connect(self, member: WorkerRecord, handle: Any) -> None:
-        await self._ask(member, handle, handle.connect.remote(self._addresses), "hearing of the services")
+    async def _connect(self, worker: WorkerRecord, handle: Any) -> None:
+        await self._ask(worker, handle, handle.connect.remote(self._addresses), "hearing of the services")
 
     async def sleep(self) -> None:
         """Every engine leaves its device (`RolloutWorker.sleep`); one that cannot is dead."""
         await asyncio.gather(
-            *(self._ask(m, m.handle, m.handle.sleep.remote(), "falling asleep") for m in self._roster.up)
+            *(self._ask(m, m.handle, m.handle.sleep.remote(), "falling asleep") for m in self._registry.up)
         )
 
     async def wake(self) -> None:
         """Every engine is back on its device."""
-        await asyncio.gather(*(self._ask(m, m.handle, m.handle.wake.remote(), "waking up") for m in self._roster.up))
+        await asyncio.gather(*(self._ask(m, m.handle, m.handle.wake.remote(), "waking up") for m in self._registry.up))
 
-    async def _ask(self, member: WorkerRecord, handle: Any, ref: Any, label: str) -> None:
+    async def _ask(self, worker: WorkerRecord, handle: Any, ref: Any, label: str) -> None:
         """Have a worker do something without which it is dead."""
         try:
-            await call(ref, f"{member.spec.name} {label}", self.options.call_timeout_s, WORKER_CALL)
+            await call(ref, f"{worker.spec.name} {label}", self.options.call_timeout_s, WORKER_CALL)
         except (RayError, RunFailed) as error:
-            self.mark_dead(member, handle, error)
+            self.mark_dead(worker, handle, error)
 
     async def stop(self) -> None:
-        for member in self.members:
-            member.life.close()  # first: what fails while the others end is no death to mend
-        await self._roster.stop()
-        stops = [member.life.stop(ask_to_stop) for member in self.members]
+        for worker in self.workers:
+            worker.life.close()  # first: what fails while the others end is no death to mend
+        await self._registry.stop()
+        stops = [worker.life.stop(ask_to_stop) for worker in self.workers]
         stops += [self._distributor.stop()] if self._distributor is not None else []
         await asyncio.gather(*stops, return_exceptions=True)
 
@@ -182,27 +182,27 @@ class RolloutPool:
         """
         company = None
         for starts in count(1):
-            play = await self._roster.admit(plan.group_size, company=company, priority=plan.priority)
-            member, handle = play.member, play.handle
-            assert member is not None
+            play = await self._registry.admit(plan.group_size, company=company, priority=plan.priority)
+            worker, handle = play.worker, play.handle
+            assert worker is not None
             try:
                 # Both are results of the call, so that the driver owns them: what a worker puts itself dies with it.
                 ref, source = handle.run_group.options(num_returns=2).remote(ticket, plan)
-                summaries: tuple[TrajectorySummary, ...] = await self._played(member, handle, ref, ticket, plan)
-                member.life.note_progress()
-                member.delivered += sum(summary.num_sampled + summary.discarded_tokens for summary in summaries)
+                summaries: tuple[TrajectorySummary, ...] = await self._played(worker, handle, ref, ticket, plan)
+                worker.life.note_progress()
+                worker.delivered += sum(summary.num_sampled + summary.discarded_tokens for summary in summaries)
                 return GroupRef(ticket=ticket, summaries=summaries, source=source)
             except (RayError, RunFailed) as error:
                 if isinstance(error, RayTaskError) and not isinstance(error.cause, (EngineFailed, MemoryError)):
-                    raise RunFailed(f"{member.spec.name} playing group {ticket.sequence}: {reason(error)}") from error
-                self.mark_dead(member, handle, error)
-                company = company if member.blameless else play.suspected or object()
-                if starts >= self.options.infra_attempts and (play.by_itself or member.blameless):
+                    raise RunFailed(f"{worker.spec.name} playing group {ticket.sequence}: {reason(error)}") from error
+                self.mark_dead(worker, handle, error)
+                company = company if worker.blameless else play.suspected or object()
+                if starts >= self.options.infra_attempts and (play.by_itself or worker.blameless):
                     # Where a ping had it ended, Ray's error says no more than that it was killed.
-                    last = f"{member.spec.name}: {member.died_of or reason(error)}"
+                    last = f"{worker.spec.name}: {worker.died_of or reason(error)}"
                     break
             finally:
-                await self._roster.leave(play)
+                await self._registry.leave(play)
             ticket = replace(ticket, attempt=ticket.attempt + 1)
             on_retry(ticket)
         label = f"task {ticket.task.task_id} of {getattr(plan.env, 'name', plan.env)}"
@@ -211,7 +211,7 @@ class RolloutPool:
             log.warning("%s; it was started %d times and fails", detail, starts)
         return refer_to(failed_group(ticket, plan, Failure(kind=FailureKind.INFRA, where="rollout", detail=detail)))
 
-    async def _played(self, member: WorkerRecord, handle: Any, ref: Any, ticket: Ticket, plan: RolloutPlan) -> Any:
+    async def _played(self, worker: WorkerRecord, handle: Any, ref: Any, ticket: Ticket, plan: RolloutPlan) -> Any:
         """The group's summaries. Raises RunFailed once nothing goes on in it any more.
 
         Its episodes' own deadlines end what is late: this finds what hangs without one. No time limits the whole, which
@@ -220,7 +220,7 @@ class RolloutPool:
         patience = hung_s(plan.timeout_s, self.options.start_timeout_s)
         call_s = self.options.call_timeout_s
         answer, wait_s, over = asyncio.ensure_future(ref), patience.value, False
-        label = f"{member.spec.name} playing group {ticket.sequence}"
+        label = f"{worker.spec.name} playing group {ticket.sequence}"
         try:
             while not (await asyncio.wait({answer}, timeout=wait_s))[0]:
                 idle_ref = handle.idle_s.remote(plan.purpose, ticket.sequence, ticket.attempt)
@@ -265,63 +265,63 @@ class RolloutPool:
     async def adopt(self) -> None:
         """Serve the folder that the engines were started from (evaluation without a learner)."""
         self._adopted = True
-        up = [member for member in self.members if member.handle is not None]  # another one adopts when it starts
-        await asyncio.gather(*(self._adopt(member, member.handle) for member in up))
+        up = [worker for worker in self.workers if worker.handle is not None]  # another one adopts when it starts
+        await asyncio.gather(*(self._adopt(worker, worker.handle) for worker in up))
 
-    async def _adopt(self, member: WorkerRecord, handle: Any) -> None:
+    async def _adopt(self, worker: WorkerRecord, handle: Any) -> None:
         call_s = self.options.call_timeout_s
-        await await_start(member, handle.adopt.remote(), "adopting its folder", call_s, WORKER_CALL)
-        if member.handle is handle:
-            await self._roster.open(member)
+        await await_start(worker, handle.adopt.remote(), "adopting its folder", call_s, WORKER_CALL)
+        if worker.handle is handle:
+            await self._registry.open(worker)
 
     # -- supervision ------------------------------------------------------------------------------------------------
 
-    async def _ping(self, member: WorkerRecord, handle: Any) -> None:
-        await self._roster.turnstile.enter()
+    async def _ping(self, worker: WorkerRecord, handle: Any) -> None:
+        await self._registry.turnstile.enter()
         try:
-            label = f"{member.spec.name} answering a ping"
+            label = f"{worker.spec.name} answering a ping"
             status: WorkerStatus = await call(handle.ping.remote(), label, self.options.call_timeout_s, WORKER_CALL)
-            num_reported = len(member.last_status.worlds_lost) if member.last_status is not None else 0
+            num_reported = len(worker.last_status.worlds_lost) if worker.last_status is not None else 0
             for why in status.worlds_lost[num_reported:]:
-                text = f"{member.spec.name}: {why}; the other episodes are played again"
-                warn(log, Incident(kind="lost", who=f"{member.spec.name} environments", text=text))
-            self._say_quiet(member, status)
-            member.last_status = status
-            if member.handle is handle:
-                member.life.note_alive()
+                text = f"{worker.spec.name}: {why}; the other episodes are played again"
+                warn(log, Incident(kind="lost", who=f"{worker.spec.name} environments", text=text))
+            self._say_quiet(worker, status)
+            worker.last_status = status
+            if worker.handle is handle:
+                worker.life.note_alive()
         except (RayError, RunFailed) as error:
-            self.mark_dead(member, handle, error)
+            self.mark_dead(worker, handle, error)
 
-    def mark_dead(self, member: WorkerRecord, handle: Any, error: Exception) -> None:
+    def mark_dead(self, worker: WorkerRecord, handle: Any, error: Exception) -> None:
         """The first to notice starts the restart; later reports about the same incarnation change nothing."""
-        written = member.last_status.log if member.last_status is not None else ""
-        if member.life.declare_dead(handle, reason(error), f"; its log is {written}" if written else ""):
-            record_death(member, error)
-            self._roster.run_in_background(self._revive(member))
+        written = worker.last_status.log if worker.last_status is not None else ""
+        if worker.life.declare_dead(handle, reason(error), f"; its log is {written}" if written else ""):
+            record_death(worker, error)
+            self._registry.run_in_background(self._revive(worker))
 
-    async def _revive(self, member: WorkerRecord) -> None:
+    async def _revive(self, worker: WorkerRecord) -> None:
         try:
-            await member.life.revive()
+            await worker.life.revive()
         except GaveUp as error:
-            await self._roster.fail(str(error))
+            await self._registry.fail(str(error))
         else:
-            await self.publisher.renew(member)  # when it dies under that, another task revives it
-            if member.state is State.READY:
-                member.life.announce(member.interrupted)
-                member.interrupted = 0
+            await self.publisher.renew(worker)  # when it dies under that, another task revives it
+            if worker.state is State.READY:
+                worker.life.announce(worker.interrupted)
+                worker.interrupted = 0
 
-    async def _find_place(self, member: WorkerRecord) -> None:
+    async def _find_place(self, worker: WorkerRecord) -> None:
         """Wait until a worker has a node, ever longer. Raises GaveUp when the run cannot continue without it."""
         since, pause = time.monotonic(), supervisor.PING_EVERY_S
-        while not await asyncio.to_thread(has_place, member.placement):
-            if member.state is not State.LOST:
-                text = f"{member.spec.name} is lost: its node is gone, and no other has room for it yet"
-                warn(log, Incident(kind="lost", who=member.spec.name, text=text))
-                member.state = State.LOST
-            live, options = len(self.members) - self.lost, self.options
+        while not await asyncio.to_thread(has_place, worker.placement):
+            if worker.state is not State.LOST:
+                text = f"{worker.spec.name} is lost: its node is gone, and no other has room for it yet"
+                warn(log, Incident(kind="lost", who=worker.spec.name, text=text))
+                worker.state = State.LOST
+            live, options = len(self.workers) - self.lost, self.options
             if live < options.min_workers and time.monotonic() - since > options.placement_timeout_s:
                 raise GaveUp(
-                    f"{live} of {len(self.members)} rollout workers have a node (rollout.min_workers="
+                    f"{live} of {len(self.workers)} rollout workers have a node (rollout.min_workers="
                     f"{options.min_workers}), for {options.placement_timeout_s:g} s (cluster.placement_timeout_s)"
                 )
             await asyncio.sleep(pause)
@@ -331,24 +331,24 @@ class RolloutPool:
 
     async def status(self) -> list[WorkerStatus]:
         """The last status of every worker that has one; those that are ready are asked first."""
-        await asyncio.gather(*(self._ping(m, m.handle) for m in self.members if m.state is State.READY))
+        await asyncio.gather(*(self._ping(m, m.handle) for m in self.workers if m.state is State.READY))
         self._say_outages()
-        statuses = {m.spec.name: m.last_status for m in self.members if m.last_status is not None}
+        statuses = {m.spec.name: m.last_status for m in self.workers if m.last_status is not None}
         if self.shows is not None:
             self.shows(statuses)
         return list(statuses.values())
 
-    def _say_quiet(self, member: WorkerRecord, status: WorkerStatus) -> None:
+    def _say_quiet(self, worker: WorkerRecord, status: WorkerStatus) -> None:
         """Warn, once, of an engine that takes no step."""
-        before = member.last_status.idle_s if member.last_status is not None else 0.0
+        before = worker.last_status.idle_s if worker.last_status is not None else 0.0
         if before < QUIET_S <= status.idle_s:
-            name, hung = member.spec.name, f"after {member.spec.stall_s:g} s it is started again ({WORKER_CALL})"
+            name, hung = worker.spec.name, f"after {worker.spec.stall_s:g} s it is started again ({WORKER_CALL})"
             text = f"{name}: no engine step for {status.idle_s:.0f} s with {status.requests} requests; {hung}"
             warn(log, Incident(kind="stall", who=name, text=text))
 
     def _say_outages(self) -> None:
         """Of tools, as they begin and end: what needs one waits, and nothing else would say for what."""
-        counted = [member.last_status.tools for member in self.members if member.last_status is not None]
+        counted = [worker.last_status.tools for worker in self.workers if worker.last_status is not None]
         away = {tool: stats.outage for tools in counted for tool, stats in tools.items() if stats.outage}
         for tool in sorted(away.keys() - self._away.keys()):
             self._away_since[tool] = time.monotonic()
@@ -362,13 +362,13 @@ class RolloutPool:
     @property
     def lost_tokens(self) -> int:
         """Sampled by workers that died before the group was done: it was played again."""
-        return sum(member.lost_tokens for member in self.members)
+        return sum(worker.lost_tokens for worker in self.workers)
 
     @property
     def lost(self) -> int:
         """Workers whose node is gone, for now."""
-        return sum(member.state is State.LOST for member in self.members)
+        return sum(worker.state is State.LOST for worker in self.workers)
 
     @property
     def restarts(self) -> dict[str, int]:
-        return {member.spec.name: member.life.restarts for member in self.members}
+        return {worker.spec.name: worker.life.restarts for worker in self.workers}

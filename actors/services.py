@@ -106,7 +106,7 @@ class ToolService:
 
 
 @dataclass(slots=True)
-class _Member:
+class _Server:
     spec: ServiceSpec
     life: Supervised[Any]
     placement: Any = "DEFAULT"
@@ -127,24 +127,24 @@ class Services:
     actor: type = ToolService
     secrets: Mapping[str, str] = field(default_factory=dict, repr=False)  # by environment variable
     token: str = field(default_factory=lambda: token_urlsafe(24), repr=False)
-    _members: dict[str, _Member] = field(default_factory=dict)
+    _servers: dict[str, _Server] = field(default_factory=dict)
     _watching: list[asyncio.Task[None]] = field(default_factory=list)
     _tell: Tell | None = None
 
     def __post_init__(self) -> None:
         for spec in self.specs:
-            if spec.name not in self._members:
-                self._members[spec.name] = self._member(spec)
+            if spec.name not in self._servers:
+                self._servers[spec.name] = self._supervise(spec)
 
-    def _member(self, spec: ServiceSpec) -> _Member:
-        create, start = lambda: self._create(member), lambda handle: self._start(member, handle)
-        member: _Member = _Member(spec, Supervised(spec.name, create, start, ray.kill, max_restarts=None, pause_s=1.0))
-        return member
+    def _supervise(self, spec: ServiceSpec) -> _Server:
+        create, start = lambda: self._create(server), lambda handle: self._start(server, handle)
+        server: _Server = _Server(spec, Supervised(spec.name, create, start, ray.kill, max_restarts=None, pause_s=1.0))
+        return server
 
     @property
     def servers(self) -> list[ServiceSpec]:
         """One for each name, in the order in which they are placed."""
-        return [member.spec for member in self._members.values()]
+        return [server.spec for server in self._servers.values()]
 
     def needs(self, *, on_gpus: bool) -> list[ResourceRequest]:
         return [
@@ -154,68 +154,68 @@ class Services:
 
     @property
     def restarts(self) -> dict[str, int]:
-        return {name: member.life.restarts for name, member in self._members.items()}
+        return {name: server.life.restarts for name, server in self._servers.items()}
 
     @property
     def addresses(self) -> dict[str, str]:
         """Where they listen, by their names."""
-        return {name: member.url for name, member in self._members.items()}
+        return {name: server.url for name, server in self._servers.items()}
 
     async def start(self, placement: Sequence[Any] | None = None, tell: Tell | None = None) -> None:
         """Start every server; one that cannot start is an error of the run. `tell` hears of every new address."""
-        members = list(self._members.values())
-        for member, where in zip(members, placement or ["DEFAULT"] * len(members), strict=True):
-            member.placement = where
-        await asyncio.gather(*(member.life.ensure() for member in members))
+        servers = list(self._servers.values())
+        for server, where in zip(servers, placement or ["DEFAULT"] * len(servers), strict=True):
+            server.placement = where
+        await asyncio.gather(*(server.life.ensure() for server in servers))
         self._tell = tell
-        if tell is not None and members:
+        if tell is not None and servers:
             await tell(self.addresses)
-        self._watching = [asyncio.create_task(self._keep(member)) for member in members]
+        self._watching = [asyncio.create_task(self._keep(server)) for server in servers]
 
     async def stop(self) -> None:
         for watching in self._watching:
             watching.cancel()
         await asyncio.gather(*self._watching, return_exceptions=True)
-        await asyncio.gather(*(member.life.stop(ask_to_stop) for member in self._members.values()))
+        await asyncio.gather(*(server.life.stop(ask_to_stop) for server in self._servers.values()))
 
-    def _create(self, member: _Member) -> Any:
-        gpus, cpus = member.spec.gpus * self.on_gpus, member.spec.cpus(on_gpus=self.on_gpus)
+    def _create(self, server: _Server) -> Any:
+        gpus, cpus = server.spec.gpus * self.on_gpus, server.spec.cpus(on_gpus=self.on_gpus)
         actor = ray.remote(self.actor).options(
-            name=actor_name(self.run, member.spec.name, member.life.restarts),
+            name=actor_name(self.run, server.spec.name, server.life.restarts),
             num_cpus=cpus,
             num_gpus=gpus,
             max_restarts=0,
             max_concurrency=4,  # a ping must not wait for a start
-            scheduling_strategy=member.placement,
+            scheduling_strategy=server.placement,
             # torch and faiss read OMP_NUM_THREADS when they are imported
-            runtime_env={"env_vars": openmp(cpus) | self.env_vars | gpu_env(gpus) | of_part(member.spec.name)},
+            runtime_env={"env_vars": openmp(cpus) | self.env_vars | gpu_env(gpus) | of_part(server.spec.name)},
         )
-        return actor.remote(member.spec, {**self.secrets, SERVICE_TOKEN: self.token})
+        return actor.remote(server.spec, {**self.secrets, SERVICE_TOKEN: self.token})
 
-    async def _start(self, member: _Member, handle: Any) -> None:
-        earlier, host = member.url, self.host or (LOOPBACK if only_node() else None)
+    async def _start(self, server: _Server, handle: Any) -> None:
+        earlier, host = server.url, self.host or (LOOPBACK if only_node() else None)
         try:
             starting = handle.start.remote(host, earlier)
-            member.url = await call(starting, f"{member.spec.name} starting", self.start_timeout_s, WORKER_START)
+            server.url = await call(starting, f"{server.spec.name} starting", self.start_timeout_s, WORKER_START)
         except RayError as error:
             cause = getattr(error, "cause", None)
             if isinstance(cause, BadInput):
-                raise BadInput(f"{member.spec.name} could not start: {cause}") from error
-            raise RunFailed(f"{member.spec.name} could not start: {reason(error)}") from error
-        if self._tell is not None and member.url != earlier:
-            log.warning("%s is at %s now", member.spec.name, member.url)
+                raise BadInput(f"{server.spec.name} could not start: {cause}") from error
+            raise RunFailed(f"{server.spec.name} could not start: {reason(error)}") from error
+        if self._tell is not None and server.url != earlier:
+            log.warning("%s is at %s now", server.spec.name, server.url)
             await self._tell(self.addresses)
 
-    async def _keep(self, member: _Member) -> None:
+    async def _keep(self, server: _Server) -> None:
         """Ping one server for ever, and start it again when it does not answer."""
         while True:
-            handle = member.life.handle
+            handle = server.life.handle
             try:
-                await keep_pinging(partial(self._ping, member, handle))
+                await keep_pinging(partial(self._ping, server, handle))
             except (RayError, RunFailed) as error:
-                member.life.declare_dead(handle, reason(error))
-                await member.life.revive()
+                server.life.declare_dead(handle, reason(error))
+                await server.life.revive()
 
-    async def _ping(self, member: _Member, handle: Any) -> None:
-        await call(handle.ping.remote(), f"{member.spec.name} answering a ping", self.ping_timeout_s, FIXED)
-        member.life.note_progress()
+    async def _ping(self, server: _Server, handle: Any) -> None:
+        await call(handle.ping.remote(), f"{server.spec.name} answering a ping", self.ping_timeout_s, FIXED)
+        server.life.note_progress()

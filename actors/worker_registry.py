@@ -51,7 +51,7 @@ class Assignment:
 
     episodes: int
     company: object = None  # of suspects that play together, and with no other group; None: it is no suspect
-    member: WorkerRecord | None = None  # with the incarnation that it was given
+    worker: WorkerRecord | None = None  # with the incarnation that it was given
     handle: Any = None
     # Known of one whose worker died:
     by_itself: bool = False  # nothing else was played there then
@@ -108,25 +108,25 @@ class PoolOptions:
     publish_deadline_s: float = 60.0  # of a version: a worker without it by then serves nothing until it has it
 
 
-def close(member: WorkerRecord, version: int, why: str) -> None:
+def close(worker: WorkerRecord, version: int, why: str) -> None:
     """It holds older weights than the newest, and starts no group until it is given those."""
-    name = member.spec.name
+    name = worker.spec.name
     text = f"{name} serves nothing until it holds the newest weights: version {version}: {why}"
     warn(log, Incident(kind="delivery_late", who=name, text=text))
-    if member.state is State.READY:
-        member.state = State.STALE
+    if worker.state is State.READY:
+        worker.state = State.STALE
 
 
-def record_death(member: WorkerRecord, error: Exception) -> None:
+def record_death(worker: WorkerRecord, error: Exception) -> None:
     """This incarnation is dead, and what it sampled for groups that it did not finish is lost."""
     refused = isinstance(getattr(error, "cause", None), WeightsRejected)
-    member.state, member.died_of, member.blameless = State.DEAD, reason(error), refused or is_node_lost(error)
-    if member.last_status is not None:
-        member.lost_tokens += max(0, member.last_status.generated_tokens - member.delivered)
-        member.last_status = None
-    member.interrupted += len(member.playing)
-    if not member.blameless:
-        suspect(list(member.playing))
+    worker.state, worker.died_of, worker.blameless = State.DEAD, reason(error), refused or is_node_lost(error)
+    if worker.last_status is not None:
+        worker.lost_tokens += max(0, worker.last_status.generated_tokens - worker.delivered)
+        worker.last_status = None
+    worker.interrupted += len(worker.playing)
+    if not worker.blameless:
+        suspect(list(worker.playing))
 
 
 def suspect(plays: Sequence[Assignment]) -> None:
@@ -140,33 +140,33 @@ def suspect(plays: Sequence[Assignment]) -> None:
         play.suspected = companies[number % len(companies)]
 
 
-def create(worker: type, options: PoolOptions, member: WorkerRecord) -> Any:
+def create(actor_class: type, options: PoolOptions, worker: WorkerRecord) -> Any:
     """Its next actor, with its name, its share of the machine and its place."""
-    placed = ray.remote(concurrency_groups={ASIDE: 1})(worker).options(
-        name=actor_name(options.run, member.spec.name, member.life.restarts),
+    placed = ray.remote(concurrency_groups={ASIDE: 1})(actor_class).options(
+        name=actor_name(options.run, worker.spec.name, worker.life.restarts),
         num_cpus=options.cpus,
         num_gpus=options.gpus,
         max_restarts=0,
         max_concurrency=4096,  # calls at once: above all groups in flight, so that pings do not wait for them
-        scheduling_strategy=member.placement,
-        runtime_env={"env_vars": options.env_vars | of_part(member.spec.name)},
+        scheduling_strategy=worker.placement,
+        runtime_env={"env_vars": options.env_vars | of_part(worker.spec.name)},
     )
-    return placed.remote(member.spec)
+    return placed.remote(worker.spec)
 
 
-async def await_start(member: WorkerRecord, ref: Any, label: str, timeout_s: float, key: str) -> Any:
+async def await_start(worker: WorkerRecord, ref: Any, label: str, timeout_s: float, key: str) -> Any:
     """The answer to a call without which a worker does not serve."""
     try:
-        return await call(ref, f"{member.spec.name} {label}", timeout_s, key)
+        return await call(ref, f"{worker.spec.name} {label}", timeout_s, key)
     except RayError as error:
-        raise RunFailed(f"{member.spec.name} could not start: {reason(error)}") from error
+        raise RunFailed(f"{worker.spec.name} could not start: {reason(error)}") from error
 
 
 class WorkerRegistry:
     """Belongs to the driver's event loop, and so do the tasks that run in the background of its calls."""
 
-    def __init__(self, members: Sequence[WorkerRecord], in_flight: int) -> None:
-        self.members = members
+    def __init__(self, workers: Sequence[WorkerRecord], in_flight: int) -> None:
+        self.workers = workers
         self.failure: RunFailed | None = None
         self.turnstile = Turnstile()  # to every call that is sent to all workers at once
         self._in_flight = in_flight
@@ -182,7 +182,7 @@ class WorkerRegistry:
     def up(self) -> list[WorkerRecord]:
         """Those that answer, with whatever weights."""
         serving = (State.STALE, State.READY)
-        return [member for member in self.members if member.state in serving and member.handle is not None]
+        return [worker for worker in self.workers if worker.state in serving and worker.handle is not None]
 
     async def admit(self, episodes: int, *, company: object = None, priority: bool = False) -> Assignment:
         """A place for a group on the least loaded worker that has room. The caller gives it back with `leave`.
@@ -204,8 +204,8 @@ class WorkerRegistry:
             raise
 
     async def leave(self, play: Assignment) -> None:
-        assert play.member is not None
-        play.member.remove(play)
+        assert play.worker is not None
+        play.worker.remove(play)
         await self.notify()
 
     def _serve(self) -> None:
@@ -229,9 +229,9 @@ class WorkerRegistry:
             self._kept = None
         elif self._kept is None or self._kept.state is not State.READY:
             waited_s = asyncio.get_running_loop().time() - self._since
-            open_to = [member for member in self.members if member.state is State.READY]
+            open_to = [worker for worker in self.workers if worker.state is State.READY]
             late = waited_s > SUSPECTS_WAIT_S and open_to
-            self._kept = min(open_to, key=lambda member: member.in_flight) if late else None
+            self._kept = min(open_to, key=lambda worker: worker.in_flight) if late else None
 
     def _try_serve(self, play: Assignment, future: asyncio.Future[Assignment]) -> bool:
         """Whether it waits no more."""
@@ -241,35 +241,35 @@ class WorkerRegistry:
             future.set_exception(self.failure)
             return True
         best: WorkerRecord | None = None
-        for member in self.members:  # of a thousand most are looked at no further than their load
-            if (best is None or member.in_flight < best.in_flight) and self._has_room(member, play):
-                best = member
+        for worker in self.workers:  # of a thousand most are looked at no further than their load
+            if (best is None or worker.in_flight < best.in_flight) and self._has_room(worker, play):
+                best = worker
         if best is None:
             return False
-        play.member, play.handle = best, best.handle
+        play.worker, play.handle = best, best.handle
         best.add(play)
         future.set_result(play)
         return True
 
-    def _has_room(self, member: WorkerRecord, play: Assignment) -> bool:
-        if member.playing and member.in_flight + play.episodes > self._in_flight:
+    def _has_room(self, worker: WorkerRecord, play: Assignment) -> bool:
+        if worker.playing and worker.in_flight + play.episodes > self._in_flight:
             return False
-        if member.state is not State.READY or (member is self._kept and play.company is None):
+        if worker.state is not State.READY or (worker is self._kept and play.company is None):
             return False
-        return not member.playing or next(iter(member.playing)).company is play.company
+        return not worker.playing or next(iter(worker.playing)).company is play.company
 
     async def ready(self) -> None:
         """Waits for a worker that serves. Raises RunFailed when the run cannot continue."""
         async with self._changed:
             await self._changed.wait_for(
-                lambda: self.failure is not None or any(m.state is State.READY for m in self.members)
+                lambda: self.failure is not None or any(m.state is State.READY for m in self.workers)
             )
             if self.failure is not None:
                 raise self.failure
 
-    async def open(self, member: WorkerRecord) -> None:
+    async def open(self, worker: WorkerRecord) -> None:
         """From now on it is given groups."""
-        member.state = State.READY
+        worker.state = State.READY
         await self.notify()
 
     async def fail(self, why: str) -> None:

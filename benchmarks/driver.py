@@ -34,10 +34,10 @@ class Hosts:
     def __init__(self, count: int) -> None:
         self.count, self.actors = count, dict[int, Any]()
 
-    def create(self, worker: type, options: Any, member: Any) -> Any:
-        place = int(member.spec.name.partition(":")[2]) % self.count
+    def create(self, actor_class: type, options: Any, worker: Any) -> Any:
+        place = int(worker.spec.name.partition(":")[2]) % self.count
         if place not in self.actors:
-            self.actors[place] = create(worker, options, member)
+            self.actors[place] = create(actor_class, options, worker)
         return self.actors[place]
 
 

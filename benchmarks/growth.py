@@ -170,9 +170,9 @@ def measure_journal(report: Report, options: argparse.Namespace) -> None:
 async def admit(workers: int, groups: int, rounds: int) -> float:
     """Milliseconds of the processor for a group that leaves and one that takes its place; all workers are full."""
     nobody: Any = SimpleNamespace(handle=None)
-    members = [WorkerRecord(spec=nobody, life=nobody, state=State.READY) for _ in range(workers)]
+    records = [WorkerRecord(spec=nobody, life=nobody, state=State.READY) for _ in range(workers)]
     per_worker = -(-groups // workers)
-    registry = WorkerRegistry(members, per_worker * GROUP)
+    registry = WorkerRegistry(records, per_worker * GROUP)
     playing = [await registry.admit(GROUP) for _ in range(workers * per_worker)]
     began = time.process_time()
     for number in range(rounds):

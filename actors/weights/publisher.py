@@ -44,7 +44,7 @@ class Pace:
 class WeightPublisher:
     def __init__(
         self,
-        roster: WorkerRegistry,
+        registry: WorkerRegistry,
         options: PoolOptions,
         distributor: WeightDistributor | None,
         dead: Callable[[WorkerRecord, Any, Exception], None],
@@ -54,7 +54,7 @@ class WeightPublisher:
 
         dead: hears of a worker that a delivery found dead, with the handle that was called and its error.
         """
-        self._roster, self._options = roster, options
+        self._registry, self._options = registry, options
         self._distributor = distributor
         self._dead, self._cards = dead, cards or AlternatingCards()
         self.current: WeightUpdate | None = None
@@ -78,29 +78,29 @@ class WeightPublisher:
         """
         assert self._distributor is not None
         self._begin(publication)
-        members, size, began = self._roster.members, publication.published.bytes, time.monotonic()
+        workers, size, began = self._registry.workers, publication.published.bytes, time.monotonic()
         deadline_s = self._pace.deadline_s(self._options.publish_deadline_s, size)
-        refits = {self._roster.run_in_background(self._refit(member)): member for member in self._roster.up}
+        refits = {self._registry.run_in_background(self._refit(worker)): worker for worker in self._registry.up}
         _, pending = await asyncio.wait(refits, timeout=deadline_s) if refits else ((), set())
-        for member in (refits[task] for task in pending):
-            close(member, publication.version, f"it did not come within {deadline_s:g} s ({DELIVERY})")
+        for worker in (refits[task] for task in pending):
+            close(worker, publication.version, f"it did not come within {deadline_s:g} s ({DELIVERY})")
         if not pending:
             self._pace.note(size, time.monotonic() - began)
         canary = publication.version < 0  # of an engine that ignores deliveries, only this one tells
-        while pending and (canary or 2 * sum(member.state is State.READY for member in members) < len(refits)):
+        while pending and (canary or 2 * sum(worker.state is State.READY for worker in workers) < len(refits)):
             # Each has its own deadlines, after which it holds this version or is dead: to continue with one or two of
             # many would keep the learner waiting for longer.
             _, pending = await asyncio.wait(pending, return_when=asyncio.FIRST_COMPLETED)
-        await self._roster.ready()  # had every worker died under it, this waits for a restarted one
+        await self._registry.ready()  # had every worker died under it, this waits for a restarted one
         await self._distributor.keep(publication.version)
-        arrived = [member.arrival for member in members if member.arrival is not None]
+        arrived = [worker.arrival for worker in workers if worker.arrival is not None]
         return [arrival for arrival in arrived if arrival.delivery.version == publication.version]
 
     def again(self, publication: WeightUpdate) -> None:
         """Deliver the current version again after it was sent again. Workers that hold it already do nothing."""
         self._begin(publication)
-        for member in self._roster.up:  # none waits for the slowest: each opens by itself
-            self._roster.run_in_background(self._refit(member))
+        for worker in self._registry.up:  # none waits for the slowest: each opens by itself
+            self._registry.run_in_background(self._refit(worker))
 
     def _begin(self, publication: WeightUpdate) -> None:
         self.current, self.lost = publication, (None, "")
@@ -110,7 +110,7 @@ class WeightPublisher:
     def stranded(self) -> bool:
         """The current version is gone, and no worker serves with it: without another one nothing goes on."""
         version = self.current.version if self.current is not None else None
-        serves = any(member.state is State.READY for member in self._roster.members)
+        serves = any(worker.state is State.READY for worker in self._registry.workers)
         return version is not None and self.lost[0] == version and not serves
 
     async def unless_stranded(self, task: asyncio.Task[Any]) -> None:
@@ -123,63 +123,63 @@ class WeightPublisher:
         """Of the newest version: bytes that crossed the network, and the seconds until the last of them."""
         return self._distributor.transfer_progress() if self._distributor is not None else (0, 0.0)
 
-    async def renew(self, member: WorkerRecord) -> None:
+    async def renew(self, worker: WorkerRecord) -> None:
         """Give a worker that came back the newest version, where there is one yet."""
         if self.current is not None:
-            await self._refit(member)
+            await self._refit(worker)
 
-    async def _refit(self, member: WorkerRecord) -> None:
+    async def _refit(self, worker: WorkerRecord) -> None:
         """Load the current weights into one worker and open it, unless it dies or computes something else.
 
         One at a time for each worker, and always the newest version: a delivery that found it coming back to life may
         be waiting here too.
         """
-        async with self._cards.hold(Side.ENGINES), member.refitting:
-            handle = member.handle
+        async with self._cards.hold(Side.ENGINES), worker.refitting:
+            handle = worker.handle
             attempts, last_version = 0, -2
-            while member.handle is handle and member.state in (State.STALE, State.READY):
+            while worker.handle is handle and worker.state in (State.STALE, State.READY):
                 publication = self.current
                 assert publication is not None
                 if publication.version != last_version:
                     attempts, last_version = 0, publication.version
-                loaded = member.arrival.delivery.version if member.arrival and member.state is State.READY else None
+                loaded = worker.arrival.delivery.version if worker.arrival and worker.state is State.READY else None
                 if loaded == publication.version:
                     return
                 assert self._distributor is not None
                 try:  # the engine continues to generate meanwhile
-                    published = await self._distributor.bring(publication.published, member.node)
+                    published = await self._distributor.bring(publication.published, worker.node)
                 except Superseded:
                     continue
                 except RunFailed as error:
                     if self.current is publication:
-                        close(member, publication.version, str(error))
+                        close(worker, publication.version, str(error))
                         self.lost = publication.version, str(error)
                         self.gone.set()
                         return
                     continue
-                await self._roster.turnstile.enter()
+                await self._registry.turnstile.enter()
                 try:
-                    label = f"{member.spec.name} loading version {publication.version}"
+                    label = f"{worker.spec.name} loading version {publication.version}"
                     loading = handle.load_weights.remote(published, publication.probe)
                     # The load and the probe each take theirs.
                     timeout_s = max(2 * self._options.call_timeout_s, moved_s(publication.published.bytes))
                     delivery: LoadResult = await call(loading, label, timeout_s, WORKER_CALL)
                 except (RayError, RunFailed) as error:
                     if self.current is publication:
-                        self._dead(member, handle, error)
+                        self._dead(worker, handle, error)
                         return
                     continue  # it was forgotten when a newer version came: that one is loaded instead
                 arrival = measure(delivery, publication)
                 if arrival.refusal:
                     attempts += 1
-                    name, version = member.spec.name, publication.version
+                    name, version = worker.spec.name, publication.version
                     text = f"{name} differs from the learner on version {version}: {arrival.refusal}"
                     warn(log, Incident(kind="refused", who=name, text=text))
                     if attempts == 2:
-                        await self._roster.fail(differs(name, version, arrival.refusal))
+                        await self._registry.fail(differs(name, version, arrival.refusal))
                         return
-                    close(member, version, "it differs from the learner, and is loaded once more")
-                elif self.current is publication and member.handle is handle:
-                    member.arrival = arrival
-                    await self._roster.open(member)
+                    close(worker, version, "it differs from the learner, and is loaded once more")
+                elif self.current is publication and worker.handle is handle:
+                    worker.arrival = arrival
+                    await self._registry.open(worker)
                     return

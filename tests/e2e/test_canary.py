@@ -59,7 +59,7 @@ def cluster() -> Iterator[None]:
 def make_pool(model_path: Path, weights: Path, fault: Path) -> RolloutPool:
     """One worker, whose engine loads weights as the file `fault` says."""
     plain = wire.pool(recipe(), device(), str(model_path), "", {})
-    (spec,) = [member.spec for member in plain.members]
+    (spec,) = [worker.spec for worker in plain.workers]
     spec = replace(spec, engine=replace(spec.engine, extension="tests.e2e.tiny_models.Faulty"))
     variables = plain.options.env_vars | {"PYTHONPATH": str(HERE.parents[1]), FAULT: str(fault)}
     distributor: Any = OneNode(WeightFolder(weights))

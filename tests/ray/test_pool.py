@@ -142,8 +142,8 @@ def test_a_group_outlives_its_worker_and_one_that_is_gone_is_played_again(tmp_pa
         full_group = await pool.whole(group)
         assert full_group is not None and full_group.worker in ("w0", "w1")
         assert summarize_group(full_group)[0].reward == group.summaries[0].reward
-        for member in pool.members:
-            ray.kill(member.handle)
+        for worker in pool.workers:
+            ray.kill(worker.handle)
         assert (await pool.whole(group)) is not None
         assert fetch({0: group.source, 1: full_group})[1] == frozenset()
         lost, retried = replace(group, source=lost_object(group)), []

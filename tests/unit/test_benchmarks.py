@@ -91,7 +91,7 @@ def test_the_scripted_worker_says_what_a_worker_says(tmp_path: Path, monkeypatch
     scripted = load("scripted")
     script = scripted.Script(tokens=8, failing=0.5)
     monkeypatch.setenv(scripted.SCRIPT, json.dumps(asdict(script)))
-    spec = scripted.make_run(script, tmp_path).pool.members[0].spec
+    spec = scripted.make_run(script, tmp_path).pool.workers[0].spec
 
     async def play() -> None:
         worker = scripted.ScriptedWorker(spec)

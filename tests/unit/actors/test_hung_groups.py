@@ -56,8 +56,8 @@ def played(
             group = await pool.run(made.ticket(7), plan, lambda _: None)
             return now() - began, [summary.reward for summary in group.summaries]
         finally:
-            for member in pool.members:
-                died(member.died_of)
+            for worker in pool.workers:
+                died(worker.died_of)
             await pool.stop()
 
     outcome: tuple[float, list[Any]] = run(whole())

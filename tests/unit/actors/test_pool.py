@@ -236,7 +236,7 @@ def test_a_worker_whose_first_restart_fails_is_started_again() -> None:
         await pool.publisher.publish(version(1))
         groups, _ = await play(pool, 2)
         assert not failed(groups) and pool.restarts == {"w0": 2}
-        assert pool.members[0].state is State.READY
+        assert pool.workers[0].state is State.READY
 
     run(script, scenario)
 
@@ -334,7 +334,7 @@ def test_enough_workers_with_a_node_go_on_however_long_one_is_lost(fake_ray: Fak
         groups, _ = await play(pool, 2)
         assert pool.lost == 1 and not failed(groups)
         fake_ray.placed = lambda: True
-        await until(lambda: not pool.lost and pool.members[0].state is State.READY)
+        await until(lambda: not pool.lost and pool.workers[0].state is State.READY)
         assert pool.restarts == {"w0": 1, "w1": 0}
 
     run(script, scenario, workers=2, placement_timeout_s=0.005)
@@ -390,7 +390,7 @@ def test_a_worker_that_ends_in_a_call_for_metrics_is_brought_back_as_after_any_o
         await pool.publisher.publish(version(1))
         broken.set()
         assert len(await pool.status()) == 1  # of the other one: the row is made without it
-        await until(lambda: pool.members[1].state is State.READY)
+        await until(lambda: pool.workers[1].state is State.READY)
         assert pool.restarts == {"w0": 0, "w1": 1}
         assert [status.version for status in await pool.status()] == [1, 1]
 
@@ -547,11 +547,11 @@ def test_a_worker_that_dies_asleep_is_started_again_when_the_engines_have_the_ca
             held = True
             assert all(worker.asleep for worker in workers.values())
             workers["w0"].die()
-            pool.mark_dead(pool.members[0], pool.members[0].handle, RunFailed("it died asleep"))
+            pool.mark_dead(pool.workers[0], pool.workers[0].handle, RunFailed("it died asleep"))
             await asyncio.sleep(0.05)
             assert script.starts["w0"] == 1
             held = False
-        await until(lambda: pool.members[0].state is State.READY)
+        await until(lambda: pool.workers[0].state is State.READY)
         assert not any(worker.asleep for worker in workers.values())
         groups, _ = await play(pool, 4)
         assert not failed(groups)
@@ -569,8 +569,8 @@ def test_an_engine_that_cannot_fall_asleep_is_ended_and_the_learner_gets_the_car
 
     async def scenario(pool: RolloutPool, cards: AlternatingCards) -> None:
         async with cards.hold(Side.LEARNER):
-            assert pool.members[0].state is State.READY and pool.members[1].state is State.DEAD
-        await until(lambda: pool.members[1].state is State.READY)
+            assert pool.workers[0].state is State.READY and pool.workers[1].state is State.DEAD
+        await until(lambda: pool.workers[1].state is State.READY)
 
     alternating(script, scenario)
     assert script.starts == {"w0": 1, "w1": 2}
@@ -597,9 +597,9 @@ def test_a_worker_comes_back_though_the_ranks_beside_it_are_lost() -> None:
         await pool.start()
         await pool.adopt()
         async with cards.hold(Side.LEARNER):
-            pool.mark_dead(pool.members[0], pool.members[0].handle, RunFailed("died asleep"))
+            pool.mark_dead(pool.workers[0], pool.workers[0].handle, RunFailed("died asleep"))
             lost = True
-        await until(lambda: pool.members[0].state is State.READY)
+        await until(lambda: pool.workers[0].state is State.READY)
         await pool.stop()
 
     asyncio.run(asyncio.wait_for(whole(), 60))
@@ -610,10 +610,10 @@ def test_a_learner_gets_the_cards_of_engines_that_were_stopped() -> None:
 
     async def scenario(pool: RolloutPool, cards: AlternatingCards) -> None:
         async with cards.hold(Side.ENGINES):
-            assert len(pool.members) == 2
+            assert len(pool.workers) == 2
         await pool.stop()
         async with cards.hold(Side.LEARNER):
-            assert all(member.handle is None for member in pool.members)
+            assert all(worker.handle is None for worker in pool.workers)
 
     alternating(Script(), scenario)
 

@@ -18,7 +18,7 @@ from rlsys.errors import RunFailed
 from rlsys.system.supervisor import Supervised
 
 
-def member(state: State = State.READY, generated: int | None = 7, delivered: int = 5) -> WorkerRecord:
+def worker(state: State = State.READY, generated: int | None = 7, delivered: int = 5) -> WorkerRecord:
     spec: Any = type("Spec", (), {"name": "w0"})
     status = WorkerStatus(
         pid=1, log="", version=1, generated_tokens=generated or 0, busy_s=0.0, alive_s=1.0, rss_mb=1.0,
@@ -62,7 +62,7 @@ def test_nobody_is_suspected_where_nothing_was_played() -> None:
 def test_what_a_dead_worker_sampled_and_did_not_deliver_is_lost_once(
     generated: int | None, delivered: int, lost: int
 ) -> None:
-    dead, play = member(generated=generated, delivered=delivered), Assignment(episodes=2)
+    dead, play = worker(generated=generated, delivered=delivered), Assignment(episodes=2)
     dead.playing.add(play)
     for _ in range(2):
         record_death(dead, RayError("it is gone"))
@@ -71,7 +71,7 @@ def test_what_a_dead_worker_sampled_and_did_not_deliver_is_lost_once(
 
 
 def test_who_played_on_a_node_that_is_gone_is_no_suspect() -> None:
-    dead, play = member(), Assignment(episodes=2)
+    dead, play = worker(), Assignment(episodes=2)
     dead.playing.add(play)
     record_death(dead, NodeDiedError("the node it was running on is dead"))
     assert dead.blameless and not play.by_itself and play.suspected is None
@@ -79,7 +79,7 @@ def test_who_played_on_a_node_that_is_gone_is_no_suspect() -> None:
 
 @pytest.mark.parametrize("state", list(State))
 def test_one_without_the_newest_weights_serves_nothing_and_is_otherwise_what_it_was(state: State) -> None:
-    late = member(state)
+    late = worker(state)
     close(late, 7, "too late")
     assert late.state is (State.STALE if state is State.READY else state)
 
@@ -93,8 +93,8 @@ def run(scenario: Callable[[], Coroutine[Any, Any, None]]) -> None:
     asyncio.run(asyncio.wait_for(scenario(), 60))
 
 
-async def asked(roster: WorkerRegistry, *episodes: int, company: object = None) -> list[asyncio.Task[Assignment]]:
-    tasks = [asyncio.create_task(roster.admit(count, company=company)) for count in episodes]
+async def asked(registry: WorkerRegistry, *episodes: int, company: object = None) -> list[asyncio.Task[Assignment]]:
+    tasks = [asyncio.create_task(registry.admit(count, company=company)) for count in episodes]
     await settled()
     return tasks
 
@@ -111,10 +111,10 @@ def given(tasks: list[asyncio.Task[Assignment]]) -> list[bool]:
 def test_a_worker_is_given_what_it_has_room_for_and_the_rest_waits_in_order_of_arrival() -> None:
     async def scenario() -> None:
         first, second = idle(), idle()
-        roster = WorkerRegistry([first, second], in_flight=10)
-        tasks = await asked(roster, *[4] * 7)
+        registry = WorkerRegistry([first, second], in_flight=10)
+        tasks = await asked(registry, *[4] * 7)
         assert given(tasks) == [True] * 4 + [False] * 3 and (first.in_flight, second.in_flight) == (8, 8)
-        await roster.leave(tasks[3].result())
+        await registry.leave(tasks[3].result())
         await settled()
         assert given(tasks) == [True] * 5 + [False] * 2
 
@@ -124,9 +124,9 @@ def test_a_worker_is_given_what_it_has_room_for_and_the_rest_waits_in_order_of_a
 def test_one_that_comes_back_gets_its_share_and_no_more() -> None:
     async def scenario() -> None:
         late, back = idle(State.STALE), idle(State.STALE)
-        roster = WorkerRegistry([late, back], in_flight=16)
-        tasks = await asked(roster, *[8] * 256)
-        await roster.open(back)
+        registry = WorkerRegistry([late, back], in_flight=16)
+        tasks = await asked(registry, *[8] * 256)
+        await registry.open(back)
         await settled()
         assert (late.in_flight, back.in_flight, sum(given(tasks))) == (0, 16, 2)
 
@@ -136,13 +136,13 @@ def test_one_that_comes_back_gets_its_share_and_no_more() -> None:
 def test_a_group_larger_than_a_workers_room_is_played_and_keeps_its_turn() -> None:
     async def scenario() -> None:
         only = idle()
-        roster = WorkerRegistry([only], in_flight=2)
-        small, large, next_small = await asked(roster, 1, 8, 1)
+        registry = WorkerRegistry([only], in_flight=2)
+        small, large, next_small = await asked(registry, 1, 8, 1)
         assert given([small, large, next_small]) == [True, False, False]  # later small ones do not overtake it
-        await roster.leave(small.result())
+        await registry.leave(small.result())
         await settled()
         assert given([large, next_small]) == [True, False] and only.in_flight == 8
-        await roster.leave(large.result())
+        await registry.leave(large.result())
         await settled()
         assert next_small.done()
 
@@ -152,22 +152,22 @@ def test_a_group_larger_than_a_workers_room_is_played_and_keeps_its_turn() -> No
 def test_suspects_play_with_their_company_alone_and_when_nobody_else_waits() -> None:
     async def scenario() -> None:
         only = idle()
-        roster = WorkerRegistry([only], in_flight=4)
-        (first,) = await asked(roster, 2)
-        suspects = await asked(roster, 2, company="a") + await asked(roster, 2, company="b")
-        (other,) = await asked(roster, 4)
+        registry = WorkerRegistry([only], in_flight=4)
+        (first,) = await asked(registry, 2)
+        suspects = await asked(registry, 2, company="a") + await asked(registry, 2, company="b")
+        (other,) = await asked(registry, 4)
         assert given([*suspects, other]) == [False] * 3
-        await roster.leave(first.result())
+        await registry.leave(first.result())
         await settled()
         assert given([*suspects, other]) == [False, False, True]
-        await roster.leave(other.result())
-        (late,) = await asked(roster, 2)
+        await registry.leave(other.result())
+        (late,) = await asked(registry, 2)
         assert given([*suspects, late]) == [True, False, False]  # there is room, but not beside a suspect
-        await roster.leave(suspects[0].result())
+        await registry.leave(suspects[0].result())
         await settled()
         assert given([*suspects, late]) == [True, False, True]
-        (mate,) = await asked(roster, 2, company="b")
-        await roster.leave(late.result())
+        (mate,) = await asked(registry, 2, company="b")
+        await registry.leave(late.result())
         await settled()
         assert suspects[1].done() and mate.done() and only.in_flight == 4
 
@@ -179,18 +179,18 @@ def test_suspects_that_have_waited_long_get_a_worker_while_others_come_and_go(mo
 
     async def scenario() -> None:
         only = idle()
-        roster = WorkerRegistry([only], in_flight=4)
-        first, second = await asked(roster, 2, 2)
-        (suspect,) = await asked(roster, 2, company="a")
-        (late,) = await asked(roster, 2)
+        registry = WorkerRegistry([only], in_flight=4)
+        first, second = await asked(registry, 2, 2)
+        (suspect,) = await asked(registry, 2, company="a")
+        (late,) = await asked(registry, 2)
         await asyncio.sleep(0.001)
-        await roster.leave(first.result())
+        await registry.leave(first.result())
         await settled()
         assert given([suspect, late]) == [False, False]  # the worker is kept until it is empty
-        await roster.leave(second.result())
+        await registry.leave(second.result())
         await settled()
         assert given([suspect, late]) == [True, False]
-        await roster.leave(suspect.result())
+        await registry.leave(suspect.result())
         await settled()
         assert late.done()
 
@@ -199,19 +199,19 @@ def test_suspects_that_have_waited_long_get_a_worker_while_others_come_and_go(mo
 
 def test_a_worker_has_as_many_episodes_as_its_groups_and_the_least_loaded_gets_the_next() -> None:
     async def scenario() -> None:
-        draw, members = random.Random(0), [idle() for _ in range(5)]
-        roster, plays = WorkerRegistry(members, in_flight=40), list[Assignment]()
+        draw, workers = random.Random(0), [idle() for _ in range(5)]
+        registry, plays = WorkerRegistry(workers, in_flight=40), list[Assignment]()
         for _ in range(300):
             if plays and (len(plays) > 12 or draw.random() < 0.4):
                 gone = plays.pop(draw.randrange(len(plays)))
-                await roster.leave(gone)
-                await roster.leave(gone)  # a second time changes nothing
+                await registry.leave(gone)
+                await registry.leave(gone)  # a second time changes nothing
             else:
-                least = min(worker.in_flight for worker in members)
-                plays.append(await roster.admit(draw.randint(1, 8)))
-                assert plays[-1].member.in_flight == least + plays[-1].episodes
-            assert [worker.in_flight for worker in members] == [
-                sum(play.episodes for play in plays if play.member is worker) for worker in members
+                least = min(worker.in_flight for worker in workers)
+                plays.append(await registry.admit(draw.randint(1, 8)))
+                assert plays[-1].worker.in_flight == least + plays[-1].episodes
+            assert [worker.in_flight for worker in workers] == [
+                sum(play.episodes for play in plays if play.worker is worker) for worker in workers
             ]
 
     run(scenario)
@@ -220,11 +220,11 @@ def test_a_worker_has_as_many_episodes_as_its_groups_and_the_least_loaded_gets_t
 def test_who_gave_up_waiting_holds_no_place() -> None:
     async def scenario() -> None:
         only = idle()
-        roster = WorkerRegistry([only], in_flight=2)
-        first, second, third, fourth = await asked(roster, 2, 2, 2, 2)
+        registry = WorkerRegistry([only], in_flight=2)
+        first, second, third, fourth = await asked(registry, 2, 2, 2, 2)
         second.cancel()
         await settled()
-        await roster.leave(first.result())
+        await registry.leave(first.result())
         third.cancel()  # its place came in the same turn of the loop
         await settled()
         assert fourth.done() and only.playing == {fourth.result()}
@@ -234,13 +234,13 @@ def test_who_gave_up_waiting_holds_no_place() -> None:
 
 def test_everybody_who_waits_hears_that_the_run_cannot_go_on() -> None:
     async def scenario() -> None:
-        roster = WorkerRegistry([idle(State.DEAD)], in_flight=2)
-        tasks = await asked(roster, 1, 1) + await asked(roster, 1, company="a")
-        ready = asyncio.create_task(roster.ready())
+        registry = WorkerRegistry([idle(State.DEAD)], in_flight=2)
+        tasks = await asked(registry, 1, 1) + await asked(registry, 1, company="a")
+        ready = asyncio.create_task(registry.ready())
         await settled()
-        await roster.fail("no way")
-        await roster.fail("for another reason")
-        for task in [*tasks, ready, *await asked(roster, 1)]:
+        await registry.fail("no way")
+        await registry.fail("for another reason")
+        for task in [*tasks, ready, *await asked(registry, 1)]:
             with pytest.raises(RunFailed, match="no way"):
                 await task
 
@@ -249,23 +249,23 @@ def test_everybody_who_waits_hears_that_the_run_cannot_go_on() -> None:
 
 def test_supervision_that_breaks_ends_the_run() -> None:
     async def scenario() -> None:
-        roster = WorkerRegistry([idle(State.DEAD)], in_flight=2)
+        registry = WorkerRegistry([idle(State.DEAD)], in_flight=2)
 
         async def broken() -> None:
             raise KeyError("x")
 
-        await roster.run_in_background(broken())
+        await registry.run_in_background(broken())
         with pytest.raises(RunFailed, match="supervision of the rollout workers broke: KeyError"):
-            await roster.ready()
+            await registry.ready()
 
     run(scenario)
 
 
 def test_who_gave_up_at_the_moment_at_which_the_run_could_not_go_on_is_only_cancelled() -> None:
     async def scenario() -> None:
-        roster = WorkerRegistry([idle(State.STALE)], in_flight=10)
-        (waiting,) = await asked(roster, 4)
-        await roster.fail("no worker starts")
+        registry = WorkerRegistry([idle(State.STALE)], in_flight=10)
+        (waiting,) = await asked(registry, 4)
+        await registry.fail("no worker starts")
         waiting.cancel()
         with pytest.raises(asyncio.CancelledError):
             await waiting

@@ -53,12 +53,12 @@ def test_a_late_engine_serves_nothing_old_and_joins_when_it_has_come() -> None:
         gate = Gate("w1")
         script.load = gate.load
         arrivals = await pool.publisher.publish(version(2))
-        assert len(arrivals) == 1 and pool.members[1].state is State.STALE
+        assert len(arrivals) == 1 and pool.workers[1].state is State.STALE
         groups = [await pool.run(ticket(number), PLAY, lambda _: None) for number in range(3)]
         assert {name for name, _ in script.played} == {"w0"} and len(groups) == 3
         gate.opened.set()
-        await until(lambda: pool.members[1].state is State.READY)
-        assert pool.members[1].arrival.delivery.version == 2  # type: ignore[union-attr]
+        await until(lambda: pool.workers[1].state is State.READY)
+        assert pool.workers[1].arrival.delivery.version == 2  # type: ignore[union-attr]
 
     run(script, scenario, workers=2, publish_deadline_s=0.01)
 
@@ -77,7 +77,7 @@ def test_when_most_are_late_the_run_waits_for_half_of_them_and_not_for_the_first
 
         script.load = load
         publishing = asyncio.create_task(pool.publisher.publish(version(2)))
-        await until(lambda: pool.members[-1].state is State.STALE and pool.members[0].state is State.READY)
+        await until(lambda: pool.workers[-1].state is State.STALE and pool.workers[0].state is State.READY)
         await asyncio.sleep(0.01)
         assert not publishing.done()
         early.opened.set()
@@ -95,7 +95,7 @@ def test_the_start_up_check_waits_for_every_engine() -> None:
         gate = Gate("w2")
         script.load = gate.load
         publishing = asyncio.create_task(pool.publisher.publish(version(-1)))
-        await until(lambda: [member.state for member in pool.members[:2]] == [State.READY] * 2)
+        await until(lambda: [worker.state for worker in pool.workers[:2]] == [State.READY] * 2)
         await asyncio.sleep(0.05)  # well after the deadline of all
         assert not publishing.done()
         gate.opened.set()
@@ -118,7 +118,7 @@ def test_a_version_that_is_gone_is_waited_for_until_it_is_sent_again() -> None:
         assert publisher.stranded and publisher.lost == (1, "no way there") and not publishing.done()
         publisher.again(version(1))
         assert await publishing and not publisher.stranded and not publisher.gone.is_set()  # one serves: enough
-        await until(lambda: all(member.state is State.READY for member in pool.members))
+        await until(lambda: all(worker.state is State.READY for worker in pool.workers))
         assert pool.restarts == {"w0": 0, "w1": 0}
 
     run(Script(), scenario, workers=2, distributor=FakeDistributor(brings))
@@ -138,10 +138,10 @@ def test_who_needs_a_version_waits_no_longer_than_a_worker_serves_with_it() -> N
         await pool.publisher.publish(version(1))
         needs = asyncio.create_task(asyncio.sleep(3600))
         waiting = asyncio.create_task(pool.publisher.unless_stranded(needs))
-        for member in pool.members:  # each comes back, and finds the version nowhere
+        for worker in pool.workers:  # each comes back, and finds the version nowhere
             assert not waiting.done()
-            pool.mark_dead(member, member.handle, RunFailed("killed"))
-            await until(lambda member=member: member.life.restarts == 1 and member.state is State.STALE)
+            pool.mark_dead(worker, worker.handle, RunFailed("killed"))
+            await until(lambda worker=worker: worker.life.restarts == 1 and worker.state is State.STALE)
         await waiting
         assert pool.publisher.stranded
         needs.cancel()
@@ -161,7 +161,7 @@ def test_one_that_a_version_does_not_reach_is_left_out_and_the_others_go_on() ->
     async def scenario(pool: RolloutPool) -> None:
         await pool.publisher.publish(version(1))
         assert len(await pool.publisher.publish(version(2))) == 1
-        assert sorted(member.state for member in pool.members) == [State.READY, State.STALE]
+        assert sorted(worker.state for worker in pool.workers) == [State.READY, State.STALE]
         assert len(await pool.publisher.publish(version(3))) == 2
 
     run(Script(), scenario, workers=2, distributor=FakeDistributor(brings))
@@ -213,7 +213,7 @@ def test_a_worker_that_dies_while_its_weights_are_brought_is_asked_for_nothing_m
     async def brings(published: WeightManifest) -> None:
         if published.version == 2 and not died.is_set():
             died.set()
-            pool_of[0].mark_dead(pool_of[0].members[0], pool_of[0].members[0].handle, RuntimeError("died"))
+            pool_of[0].mark_dead(pool_of[0].workers[0], pool_of[0].workers[0].handle, RuntimeError("died"))
 
     died, pool_of = asyncio.Event(), []
 
@@ -238,7 +238,7 @@ def test_a_death_by_refused_weights_makes_nobody_a_suspect() -> None:
     async def play(worker: Any, ticket: Ticket) -> None:
         if script.starts["w0"] == 1:
             await asyncio.Event().wait()
-        together.append(len(pool_of[0].members[0].playing))
+        together.append(len(pool_of[0].workers[0].playing))
         await asyncio.sleep(0.002)
 
     script, together, pool_of = Script(load=load, play=play), [], []  # type: ignore[var-annotated]
@@ -294,19 +294,19 @@ def test_an_engine_that_restarts_under_a_delivery_is_stale_until_it_was_given_th
 
     async def scenario(pool: RolloutPool) -> None:
         await pool.publisher.publish(version(1))
-        member = pool.members[1]
+        worker = pool.workers[1]
         publishing = asyncio.create_task(pool.publisher.publish(version(2)))
         if loaded:
-            await until(lambda: member.arrival is not None and member.arrival.delivery.version == 2)
-            pool.mark_dead(member, member.handle, RuntimeError("died"))
-        await until(lambda: script.starts["w1"] == 2 and member.state is State.STALE)
+            await until(lambda: worker.arrival is not None and worker.arrival.delivery.version == 2)
+            pool.mark_dead(worker, worker.handle, RuntimeError("died"))
+        await until(lambda: script.starts["w1"] == 2 and worker.state is State.STALE)
         others.opened.set()
-        await until(lambda: pool.members[0].state is State.READY and pool.members[0].arrival.delivery.version == 2)  # type: ignore[union-attr]
+        await until(lambda: pool.workers[0].state is State.READY and pool.workers[0].arrival.delivery.version == 2)  # type: ignore[union-attr]
         await pool.run(ticket(0), PLAY, lambda _: None)
-        assert {name for name, _ in script.played} == {"w0"} and member.state is State.STALE
+        assert {name for name, _ in script.played} == {"w0"} and worker.state is State.STALE
         again.opened.set()
         await publishing
-        await until(lambda: member.state is State.READY)
+        await until(lambda: worker.state is State.READY)
         assert deliveries[-1] == (2, 2) and (2, 1) not in deliveries
 
     run(script, scenario, workers=2)
@@ -317,10 +317,10 @@ def test_a_delivery_to_a_worker_that_died_meanwhile_is_over() -> None:
 
     async def brings(published: WeightManifest) -> None:
         if published.version == 2:
-            member = pool_of[0].members[0]
-            brought.append(member.state)
+            worker = pool_of[0].workers[0]
+            brought.append(worker.state)
             if len(brought) == 1:
-                pool_of[0].mark_dead(member, member.handle, RuntimeError("died"))
+                pool_of[0].mark_dead(worker, worker.handle, RuntimeError("died"))
                 raise Superseded
 
     pool_of: list[RolloutPool] = []
@@ -341,7 +341,7 @@ def test_a_version_that_arrives_after_the_next_was_published_opens_nothing() -> 
         if number == 2:
             await gate.load(worker, number)
         if number == 3 and worker.name == "w0":
-            states.append(pool_of[0].members[0].state)
+            states.append(pool_of[0].workers[0].state)
 
     script = Script(load=load)
     pool_of: list[RolloutPool] = []
@@ -354,7 +354,7 @@ def test_a_version_that_arrives_after_the_next_was_published_opens_nothing() -> 
         await until(lambda: pool.publisher.current == version(3))
         gate.opened.set()
         await publishing
-        await until(lambda: pool.members[0].state is State.READY)
+        await until(lambda: pool.workers[0].state is State.READY)
         assert states == [State.STALE]
 
     run(script, scenario, workers=2, publish_deadline_s=0.01)

@@ -200,12 +200,12 @@ def play_gone(tries: int, then: Callable[[RolloutPool, Any, Any], Awaitable[None
 def test_a_version_that_is_on_no_node_is_exported_again() -> None:
     async def then(pool: RolloutPool, sync: WeightSync, left: list[int]) -> None:
         await sync.publish(await sync.export(1))
-        assert [member.state for member in pool.members] == [State.READY] * 2
+        assert [worker.state for worker in pool.workers] == [State.READY] * 2
         left[0] = 1  # and once more, for a worker that comes back while an update waits for rollouts
         rollouts = asyncio.Event()
         waiting = asyncio.create_task(sync.through(rollouts.wait()))
-        pool.mark_dead(pool.members[0], pool.members[0].handle, RunFailed("killed"))
-        await until(lambda: pool.members[0].life.restarts == 1 and pool.members[0].state is State.READY)
+        pool.mark_dead(pool.workers[0], pool.workers[0].handle, RunFailed("killed"))
+        await until(lambda: pool.workers[0].life.restarts == 1 and pool.workers[0].state is State.READY)
         assert not waiting.done()
         rollouts.set()
         assert await waiting is True
@@ -253,7 +253,7 @@ def test_a_wait_that_is_given_up_while_it_sends_again_leaves_that_to_the_other(m
         await sends.wait()
         taking.cancel()
         await publishing
-        assert [member.state for member in pool.members] == [State.READY] * 2
+        assert [worker.state for worker in pool.workers] == [State.READY] * 2
 
     play_gone(2, then)
 
@@ -264,10 +264,10 @@ def test_older_weights_are_not_sent_once_the_learner_has_newer_ones() -> None:
         second = await sync.export(2)
         left[0] = 1
         waiting = asyncio.create_task(sync.through(asyncio.Event().wait()))
-        pool.mark_dead(pool.members[0], pool.members[0].handle, RunFailed("killed"))
-        await until(lambda: pool.members[0].life.restarts == 1 and pool.members[0].state is State.STALE and not left[0])
+        pool.mark_dead(pool.workers[0], pool.workers[0].handle, RunFailed("killed"))
+        await until(lambda: pool.workers[0].life.restarts == 1 and pool.workers[0].state is State.STALE and not left[0])
         await sync.publish(second)
-        assert pool.members[0].state is State.READY
+        assert pool.workers[0].state is State.READY
         waiting.cancel()
 
     assert len(play_gone(0, then, workers=1).exported) == 2

@@ -61,7 +61,7 @@ def test_secrets_stand_in_no_runtime_environment_and_no_repr(monkeypatch: pytest
     pool = wire.pool(
         resolve(config, DEVICES["cpu"]), DEVICES["cpu"], "model", services.token, wire.secrets_of([config])
     )
-    (spec,) = [member.spec for member in pool.members]
+    (spec,) = [worker.spec for worker in pool.workers]
     assert dict(spec.secrets) == {"JUDGE_KEY": KEY, SERVICE_TOKEN: services.token}
     assert services.secrets == {"JUDGE_KEY": KEY}
     text = f"{pool.options} {spec} {services} {services.env_vars}"
@@ -96,7 +96,7 @@ def test_what_blocks_is_found_before_the_deadlines_of_the_episodes_that_wait_for
         run = resolve_run(compose.compose("quickstart", list(overrides)), DEVICES["cpu"])
         playing = [stage.config for stage in run.stages if stage.kind == "rl"]
         pool = wire.pool(run.recipe, DEVICES["cpu"], "model", "token", {}, playing=playing)
-        return pool.members[0].spec.block_s
+        return pool.workers[0].spec.block_s
 
     assert limit() == 30.0
     assert limit("rollout.block_timeout_s=5") == 5.0
@@ -113,7 +113,7 @@ def test_an_engine_takes_a_gpu_for_each_of_its_partitions_and_the_run_says_what_
     assert (gpu.options.gpus, cpu.options.gpus) == (4, 0)
     assert "CUDA_VISIBLE_DEVICES" not in gpu.options.env_vars
     assert cpu.options.env_vars["CUDA_VISIBLE_DEVICES"] == ""
-    spec = gpu.members[0].spec.engine
+    spec = gpu.workers[0].spec.engine
     assert (spec.tensor_parallel, spec.running_kv) == (4, "recompute")
 
 
@@ -164,7 +164,7 @@ def test_what_the_user_says_of_the_network_reaches_every_actor(monkeypatch: pyte
     group, services = wire.learner(resolve(config, device), device), wire.services([config])
     for env_vars in (pool.options.env_vars, group.options.env_vars, services.env_vars):
         assert variables.items() <= env_vars.items() and KEY not in env_vars.values()
-    for secrets in (pool.members[0].spec.secrets, group.secrets, services.secrets):
+    for secrets in (pool.workers[0].spec.secrets, group.secrets, services.secrets):
         assert secrets["HF_TOKEN"] == KEY
 
 
@@ -302,5 +302,5 @@ def test_an_engine_that_shares_its_gpu_in_turn_can_sleep_and_recomputes_what_it_
     for device, sleeps in ((DEVICES["cuda"], True), (DEVICES["cpu"], False)):
         full = resolve(config, device)
         pool = wire.pool(full, device, "model", "", {}, WeightFolder(tmp_path))
-        assert {member.spec.engine.sleeps for member in pool.members} == {sleeps}
-        assert {member.spec.engine.running_kv for member in pool.members} == {"recompute"}
+        assert {worker.spec.engine.sleeps for worker in pool.workers} == {sleeps}
+        assert {worker.spec.engine.running_kv for worker in pool.workers} == {"recompute"}
