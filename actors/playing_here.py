@@ -85,7 +85,7 @@ def completion_of(renderer: ChatRenderer, choice: Choice, request: TurnRequest) 
     how = TurnStop.STOP if ends else TurnStop.LENGTH if choice.truncated else TurnStop.EOS
     said = Message(role="assistant", content=text, calls=choice.calls if tools and not ends else ())
     written = replace(said, calls=tuple(call for call in said.calls if not call.problem))  # the others are in the text
-    ids = list(renderer.said_ids(written, request.offer) if written.calls else renderer.text_ids(text))
+    ids = list(renderer.assistant_token_ids(written, request.offer) if written.calls else renderer.text_ids(text))
     if written.calls:
         text = renderer.decode(ids)
         if said.content.strip() not in text:

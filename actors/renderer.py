@@ -226,7 +226,7 @@ class ChatRenderer:
             if of_model:
                 for message in part:
                     answer = self._begun(message) if new_turn else message
-                    add(self.said_ids(answer, offer, self.chat.opening if new_turn else ""), True)
+                    add(self.assistant_token_ids(answer, offer, self.chat.opening if new_turn else ""), True)
                     open_turn, new_turn = not message.content.endswith(tuple(stop)), False
                 continue
             new_turn = not inline
@@ -278,7 +278,7 @@ class ChatRenderer:
         lead = "" if message.calls or message.content[:1].isspace() else self.chat.lead
         return replace(message, content=lead + message.content)
 
-    def said_ids(self, message: Message, offer: ToolOffer | None, before: str = "") -> tuple[int, ...]:
+    def assistant_token_ids(self, message: Message, offer: ToolOffer | None, before: str = "") -> tuple[int, ...]:
         """What a model would have sampled to say it: calls as the chat template writes them, else as their family."""
         if not message.calls:
             return self.text.inner_ids(message.content, before)

@@ -17,7 +17,7 @@ from torch import nn
 
 from rlsys.adapters import PREFIX, WEIGHTS, Adapter, file_name, is_adapter_name, read_adapter
 from rlsys.errors import BadInput
-from rlsys.seeds import derive
+from rlsys.seeds import derive_seed
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -40,7 +40,7 @@ def inject(model: PreTrainedModel, adapter: Adapter, seed: int) -> None:
         lora_dropout=0.0,  # engines sample without dropout
     )
     with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(derive(seed, "lora"))  # right before the numbers are drawn, which happens on the CPU
+        torch.manual_seed(derive_seed(seed, "lora"))  # right before the numbers are drawn, which happens on the CPU
         inject_adapter_in_model(config, model)
 
 

@@ -9,14 +9,14 @@ from dataclasses import replace
 from rlsys.broken import failure_of
 from rlsys.finite import require_finite
 from rlsys.rollout import EpisodeSource, Player, RolloutPlan, run_episode, transcript_of
-from rlsys.seeds import derive
+from rlsys.seeds import derive_seed
 from rlsys.types import EpisodeEnd, Failure, Group, Reward, Ticket, Timings, Trajectory
 
 
 async def run_group(player: Player, source: EpisodeSource, ticket: Ticket, plan: RolloutPlan) -> Group:
     """All siblings of one task, at once. The source's `compare` may change the rewards of those that were scored."""
     max_turns = await source.max_turns()
-    seeds = [derive(player.run_seed, plan.purpose, ticket.sequence, sibling) for sibling in range(plan.group_size)]
+    seeds = [derive_seed(player.run_seed, plan.purpose, ticket.sequence, sibling) for sibling in range(plan.group_size)]
     episodes = [
         asyncio.ensure_future(
             run_episode(player, source, ticket.task, plan, max_turns=max_turns, seed=seed, sibling=sibling)

@@ -24,7 +24,7 @@ from rlsys.clock import Clock, deadline, note_progress
 from rlsys.dialogue import Dialogue
 from rlsys.finite import require_finite
 from rlsys.rendering import Continuation, Renderer, report_of
-from rlsys.seeds import derive
+from rlsys.seeds import derive_seed
 from rlsys.state import final_state
 from rlsys.summaries import REPEATED, REPLIES
 from rlsys.types import (
@@ -188,7 +188,7 @@ async def run_episode(
     budget = Budget(infra_retries=plan.infra_retries, data_retries=plan.data_retries, timeout_s=plan.timeout_s)
     discarded, generate_s, tool_s = 0, 0.0, 0.0
     while True:
-        attempt_seed = derive(seed, "retry", len(budget.spent)) if budget.spent else seed
+        attempt_seed = derive_seed(seed, "retry", len(budget.spent)) if budget.spent else seed
         attempt = await _attempt(player, source, task, plan, max_turns, attempt_seed)
         generate_s, tool_s = generate_s + attempt.generate_s, tool_s + attempt.tool_s
         budget.ran_s += attempt.ran_s
@@ -253,7 +253,7 @@ async def _attempt(
                     max_tokens=min(plan.max_turn_tokens, room, settings.max_tokens or room),
                     temperature=plan.temperature,
                     top_p=plan.top_p,
-                    seed=derive(seed, turn),
+                    seed=derive_seed(seed, turn),
                     stop=settings.stop,
                     priority=plan.priority,
                     messages=dialogue.conversation(),

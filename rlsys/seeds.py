@@ -12,7 +12,7 @@ from rlsys.errors import BadInput
 T = TypeVar("T")  # a Task, an example of a file, or the index of one
 
 
-def derive(*parts: object) -> int:
+def derive_seed(*parts: object) -> int:
     """A stable 31-bit seed from (run, purpose, task, sibling, turn ...)."""
     digest = hashlib.blake2b("\x1f".join(map(str, parts)).encode(), digest_size=8).digest()
     return int.from_bytes(digest, "big") & 0x7FFFFFFF

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from envs.services.retriever.corpus import Document, contents
 from envs.tasks.splits import is_held_out, make_generated_task
 from rlsys.errors import BadInput
-from rlsys.seeds import derive
+from rlsys.seeds import derive_seed
 from rlsys.types import Task, ToolCall
 
 # Enough pairs for a quarter of the tasks to ask for one item's price, and a quarter for its place.
@@ -67,11 +67,11 @@ def price(item: str) -> str:
     Args:
         item: Its name, such as red lamp.
     """
-    return str(10 + derive("price", item) % 90) if item in ITEMS else UNKNOWN
+    return str(10 + derive_seed("price", item) % 90) if item in ITEMS else UNKNOWN
 
 
 def town_of(item: str) -> str:
-    return TOWNS[derive("made", item) % len(TOWNS)]
+    return TOWNS[derive_seed("made", item) % len(TOWNS)]
 
 
 def documents() -> list[Document]:
@@ -122,7 +122,7 @@ def compute(expression: str) -> int:
 
 def generate(count: int, seed: int, *, held_out: bool) -> Iterator[Task]:
     """Different questions, as many of each kind as of the others, until one kind has no more."""
-    rng = random.Random(derive("errands", seed, held_out))
+    rng = random.Random(derive_seed("errands", seed, held_out))
     questions: set[str] = set()
     fruitless = 0
     while len(questions) < count and fruitless < FRUITLESS:

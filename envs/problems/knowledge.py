@@ -24,7 +24,7 @@ from envs.services.retriever.corpus import Document, contents
 from envs.tasks.prompts import MAX_EXAMPLES
 from envs.tasks.splits import is_held_out, make_generated_task
 from rlsys.errors import require
-from rlsys.seeds import derive
+from rlsys.seeds import derive_seed
 from rlsys.types import Message, Task
 
 Search = Callable[[str], Sequence[Document]]
@@ -75,7 +75,7 @@ class KnowledgeBase:
 
 def knowledge_base(config: KnowledgeConfig, seed: int) -> KnowledgeBase:
     """The same for the same arguments."""
-    rng = random.Random(derive("knowledge", seed, config.entities))
+    rng = random.Random(derive_seed("knowledge", seed, config.entities))
     spelled = ["".join(parts).capitalize() for parts in itertools.product(SYLLABLES, repeat=3)]
     names = rng.sample(spelled, config.entities)
     kinds = {name: tuple(RELATIONS)[at % len(RELATIONS)] for at, name in enumerate(names)}
@@ -94,7 +94,7 @@ def knowledge_base(config: KnowledgeConfig, seed: int) -> KnowledgeBase:
 def questions(base: KnowledgeBase, hops: int, seed: int) -> list[Question]:
     """Every question of so many hops, shuffled, but those whose way leads back to where it began."""
     all_questions = [question for name in base.kinds for question in _chains(base, name, hops)]
-    random.Random(derive("questions", seed)).shuffle(all_questions)
+    random.Random(derive_seed("questions", seed)).shuffle(all_questions)
     return all_questions
 
 

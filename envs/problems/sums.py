@@ -17,7 +17,7 @@ from dataclasses import dataclass
 
 from envs.tasks.splits import is_held_out
 from rlsys.errors import BadInput, require
-from rlsys.seeds import derive
+from rlsys.seeds import derive_seed
 from rlsys.types import Task
 
 RECHECK = "Wait, recheck."
@@ -60,7 +60,7 @@ def generate(count: int, seed: int, config: SumsConfig, *, held_out: bool) -> li
 
     A larger count extends a smaller one. Raises BadInput when there are not that many.
     """
-    rng = random.Random(derive("sums", seed))
+    rng = random.Random(derive_seed("sums", seed))
     problems: dict[Terms, None] = {}
     for _ in range(1000 + 100 * count):
         if len(problems) >= count:

@@ -15,7 +15,7 @@ from functools import lru_cache
 
 from envs.tasks.splits import HELD_OUT_ONE_IN, make_generated_task
 from rlsys.errors import BadInput
-from rlsys.seeds import derive
+from rlsys.seeds import derive_seed
 from rlsys.types import Task
 
 MAX_RESULT = 999
@@ -100,7 +100,7 @@ def generate(count: int, seed: int, *, held_out: bool | None = None) -> tuple[Pr
 
     A larger count extends a smaller one. Raises BadInput when the templates do not hold that many.
     """
-    rng = random.Random(derive("word problems", seed))
+    rng = random.Random(derive_seed("word problems", seed))
     unique: dict[str, Problem] = {}
     for _ in range(1000 + 50 * count):
         if len(unique) >= count:

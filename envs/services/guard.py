@@ -29,7 +29,7 @@ from envs.services.circuit import Circuit, Rate
 from envs.services.stats import ToolStats, latency_bucket
 from rlsys.errors import require_bounds
 from rlsys.rollout import EpisodeBroken
-from rlsys.seeds import derive
+from rlsys.seeds import derive_seed
 from rlsys.types import Failure, FailureKind
 
 Q = TypeVar("Q")
@@ -302,7 +302,7 @@ class Guard(Generic[Q, R]):
 
     def _backoff_s(self, number: int, attempt: int) -> float:
         """Spread by a hash of the call's number: the same in every run, different for calls that failed together."""
-        spread = 0.5 + derive(self._name, number, attempt) / 2**31
+        spread = 0.5 + derive_seed(self._name, number, attempt) / 2**31
         return self._config.backoff_s * 2.0**attempt * spread
 
     def _make_failure(self, kind: FailureKind, detail: str) -> ToolFailed:

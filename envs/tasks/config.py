@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Optional
 
 from rlsys.config.identity import LATER
 from rlsys.errors import require, require_bounds
-from rlsys.seeds import derive
+from rlsys.seeds import derive_seed
 from rlsys.types import Task
 
 HELD_OUT, HELD_OUT_OF_FEW = 256, 16  # by default: at most, and of a file whose tenth would be less
@@ -83,4 +83,4 @@ class TaskConfig:
 
     def drawn_for(self, task: Task, seed: int) -> random.Random:
         """What a demonstration draws from: the same for the same task and seed, in every process."""
-        return random.Random(derive("demonstration", self.seed, task.task_id, seed))
+        return random.Random(derive_seed("demonstration", self.seed, task.task_id, seed))

@@ -11,7 +11,7 @@ from itertools import product
 
 from envs.tasks.files import Located
 from rlsys.errors import BadInput
-from rlsys.seeds import derive
+from rlsys.seeds import derive_seed
 from rlsys.types import Task
 
 LETTERS = string.ascii_uppercase
@@ -63,7 +63,7 @@ def knowledge_crosswords(record: Located) -> Task:
     wrong = sorted(set(product(*columns)) - {right})
     if len(wrong) < 3:
         raise BadInput(f"{len(wrong)} wrong combinations of the blanks' options", where=where, expected="at least 3")
-    rng = random.Random(derive("knowledge crosswords", *blanks, *right, edges))
+    rng = random.Random(derive_seed("knowledge crosswords", *blanks, *right, edges))
     combinations = [right, *rng.sample(wrong, 3)]
     rng.shuffle(combinations)
     constraints = ", ".join(" ".join(edge) for edge in zip(*edges, strict=True))

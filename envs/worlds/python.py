@@ -24,7 +24,7 @@ from envs.tasks.splits import split_tasks
 from envs.tools.python_tool import PythonTool
 from envs.tools.sandbox import Outcome, SandboxConfig
 from rlsys.errors import BadInput, require, require_bounds
-from rlsys.seeds import derive
+from rlsys.seeds import derive_seed
 from rlsys.types import Message, Task
 
 
@@ -65,7 +65,7 @@ class PythonMathWorld(World):
         self.write_answer = self._protocol.write_answer
         self.max_turns = max_turns(self._protocol, config.max_turns if config.tools else None)
         # For examples in prompts: never trained on, never held out, whatever the stage's number of examples.
-        self._aside = generate(MAX_EXAMPLES, derive("examples", config.seed), held_out=False)
+        self._aside = generate(MAX_EXAMPLES, derive_seed("examples", config.seed), held_out=False)
         self._examples = examples_of(
             config.demonstrations, ((problem.question, demonstrate(problem.steps)) for problem in self._aside)
         )

@@ -31,7 +31,7 @@ from envs.tools.gym_scorer import GymScorer, How, Scored
 from envs.tools.sandbox import SandboxConfig
 from envs.tools.sandbox.config import PRELOAD
 from rlsys.errors import BadInput, require
-from rlsys.seeds import derive
+from rlsys.seeds import derive_seed
 from rlsys.types import EpisodeEnd, Message, Step, Task
 
 READ: Mapping[str, Callable[[str], str | None]] = {
@@ -136,7 +136,7 @@ def _make_others(config: ReasoningGymConfig) -> Sequence[Task]:
     """One more than is shown, of the training side: a held-out problem is never among them."""
     if not (count := config.demonstrations.count):
         return ()
-    return make_tasks(config.families, count + 1, 0, derive("examples", config.seed))[0]
+    return make_tasks(config.families, count + 1, 0, derive_seed("examples", config.seed))[0]
 
 
 def group_answers(tasks: Iterable[Task]) -> dict[str, list[str]]:

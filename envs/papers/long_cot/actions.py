@@ -21,7 +21,7 @@ from envs.services.judge.kinds import KINDS
 from envs.services.judge.request import JudgeRequest
 from envs.services.judge.templates import Prompts
 from envs.services.teacher import Teacher
-from rlsys.seeds import derive
+from rlsys.seeds import derive_seed
 from rlsys.types import FailureKind, Message
 
 State = Literal["clarify", "decompose", "solution_step", "reflection", "answer", "done"]
@@ -112,7 +112,7 @@ async def _step(teacher: Teacher, prompts: Prompts, thinking: Thinking, question
     )
     for attempt in range(TRIES):
         notes = {"chain": question.seed, "step": thinking.steps, "state": state, "attempt": attempt}
-        seeded = replace(action_question, seed=derive(question.seed, thinking.steps, attempt))
+        seeded = replace(action_question, seed=derive_seed(question.seed, thinking.steps, attempt))
         choice = await teacher.answer(seeded, notes, reflecting=state == "reflection")
         after = advance(thinking, choice.text)
         if after is not None:

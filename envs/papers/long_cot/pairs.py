@@ -20,7 +20,7 @@ from itertools import combinations
 
 from envs.tasks.splits import is_held_out, make_generated_task
 from rlsys.errors import BadInput
-from rlsys.seeds import derive
+from rlsys.seeds import derive_seed
 from rlsys.types import Task
 
 Pair = tuple[int, int]
@@ -67,7 +67,7 @@ def generate(count: int, seed: int, *, numbers: int, smallest: int, largest: int
 
     A larger count extends a smaller one. Raises BadInput when there are not that many.
     """
-    rng = random.Random(derive("pairs", seed))
+    rng = random.Random(derive_seed("pairs", seed))
     problems: dict[PairProblem, None] = {}
     for _ in range(1000 + 100 * count):
         if len(problems) >= count:

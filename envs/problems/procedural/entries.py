@@ -25,7 +25,7 @@ from typing import IO, Any
 from envs.problems.procedural.families import FAMILIES
 from envs.tasks.splits import is_held_out
 from rlsys.errors import BadInput
-from rlsys.seeds import derive
+from rlsys.seeds import derive_seed
 
 FOLDER = str(Path(__file__).parent)  # of gym_program.py, which the sandbox imports by its name
 PROGRAM = os.path.join(FOLDER, "gym_program.py")
@@ -101,7 +101,7 @@ def _make_part(ask: Any, part: Part, seed: int, used_questions: set[str]) -> tup
             used_questions.update(entry["question"] for entry in (*train, *held_out))
             return train, held_out
         before = sum(map(len, sides))
-        batch_seed = derive("reasoning_gym", seed, part.family, part.level, batch)
+        batch_seed = derive_seed("reasoning_gym", seed, part.family, part.level, batch)
         for entry in ask(part, batch_seed):
             if entry["question"] not in used_questions and entry["question"] not in part_questions:
                 part_questions.add(entry["question"])

@@ -26,7 +26,7 @@ from rlsys.config.mappings import clear
 from rlsys.config.recipe import RecipeConfig
 from rlsys.errors import BadInput, nearest, require
 from rlsys.rollout import RolloutPlan
-from rlsys.seeds import derive
+from rlsys.seeds import derive_seed
 from rlsys.types import Task
 from rlsys.untrusted import visible
 
@@ -93,7 +93,8 @@ class TaskSet:
         config, world = self.recipe.eval, make_world(self.recipe.env)
         split = world.tasks(self.split)
         if self.drawn:
-            split = sorted(split, key=lambda task: (derive(config.seed, task.task_id, task.question), task.task_id))
+            seed = config.seed
+            split = sorted(split, key=lambda task: (derive_seed(seed, task.task_id, task.question), task.task_id))
         tasks = split[: config.tasks]
         return tasks, values_by_field(tasks, config.by, world) if config.by is not None else {}
 

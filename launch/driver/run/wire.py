@@ -40,7 +40,7 @@ from rlsys.config.learner import LearnerConfig
 from rlsys.config.model import LoraConfig
 from rlsys.config.recipe import RecipeConfig
 from rlsys.errors import BadInput
-from rlsys.seeds import derive
+from rlsys.seeds import derive_seed
 from rlsys.system.calls import SERVICE_TOKEN
 from rlsys.system.device import Device, dtype_of, gpu_env, require_resolved, resolve
 from rlsys.system.served import REFERENCE_SERVICE
@@ -201,7 +201,7 @@ def pool(
                 adapter=adapter,
                 dtype=recipe.model.dtype,
                 fp32_head=recipe.model.fp32_head,
-                seed=derive(recipe.seed, "engine", index),
+                seed=derive_seed(recipe.seed, "engine", index),
                 threads=threads,
                 running_kv=recipe.loop.running_kv,
                 gpu_cache_mb=cache_mb,
@@ -331,7 +331,7 @@ def learner(
         dtype=dtype_of(recipe.model.dtype, device),
         gradient_checkpointing=require_resolved(recipe.model.gradient_checkpointing),
         fp32_head=recipe.model.fp32_head,
-        seed=derive(recipe.seed, "learner"),
+        seed=derive_seed(recipe.seed, "learner"),
         collective_timeout_s=collective_timeout_s(config.update_timeout_s),
     )
     options = GroupOptions(
@@ -375,6 +375,6 @@ def build_scratch_model(recipe: RecipeConfig, folder: Path) -> None:
         texts=texts,
         tags=world.tags,
         max_positions=recipe.engine.max_model_len,
-        seed=derive(recipe.seed, "scratch"),
+        seed=derive_seed(recipe.seed, "scratch"),
     )
     copy_scaled(str(folder), recipe.learner.rope_theta_scale, folder)  # here, so that engines read it too

@@ -51,7 +51,7 @@ from rlsys.metrics import Max, Metrics, Sum, merge, values
 from rlsys.mixed_curriculum import MixedCurriculum, weights_of
 from rlsys.plan import BatchPlan, plan_batch
 from rlsys.rollout import RolloutPlan
-from rlsys.seeds import derive
+from rlsys.seeds import derive_seed
 from rlsys.summaries import GroupRef, credit_group
 from rlsys.system.device import require_resolved
 from rlsys.types import Ticket, Trajectory
@@ -111,7 +111,7 @@ async def rl_loop(run: Run, stage: StageConfig, env: Any = None) -> None:
 
 def curriculum_of(stage: StageConfig, world: World, state: Mapping[str, Any] | None) -> Curriculum:
     """Of the stage's training tasks; of several environments one for each. state: of a stage that is continued."""
-    config, seed, saved_state = stage.config, derive(stage.config.seed, stage.name), state or {}
+    config, seed, saved_state = stage.config, derive_seed(stage.config.seed, stage.name), state or {}
     if not isinstance(world, MixtureWorld):
         return make_curriculum(config.curriculum, world.tasks("train"), world.level, seed=seed, state=saved_state)
     parts = {
@@ -119,7 +119,7 @@ def curriculum_of(stage: StageConfig, world: World, state: Mapping[str, Any] | N
             recipe.curriculum,
             world.tasks_of(name, "train"),
             world.level,
-            seed=derive(seed, name),
+            seed=derive_seed(seed, name),
             state=saved_state.get(name),
         )
         for name, recipe in config.by_env.items()

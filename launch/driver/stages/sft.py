@@ -31,7 +31,7 @@ from rlsys.errors import BadInput
 from rlsys.examples import read_answer
 from rlsys.mixed_curriculum import MixedCurriculum, weights_of
 from rlsys.rollout import args_of, offer_of
-from rlsys.seeds import Epochs, derive
+from rlsys.seeds import Epochs, derive_seed
 from rlsys.types import Sample, Task
 
 
@@ -141,13 +141,13 @@ def demonstrable_tasks(stage: str, recipe: RecipeConfig, name: str = "") -> tupl
 
 def demonstration_schedule(stage: StageConfig) -> tuple[Callable[[int], Task], int, list[str]]:
     """The function from sequence number to demonstrated task, the number of tasks, and why others are left out."""
-    seed = derive(stage.config.seed, stage.name)
+    seed = derive_seed(stage.config.seed, stage.name)
     if not stage.config.envs:
         tasks, left_out = demonstrable_tasks(stage.name, stage.config)
         order = Epochs(tasks, seed=seed)
         return lambda sequence: order.draw(sequence)[1], len(tasks), left_out
     by_env = {name: demonstrable_tasks(stage.name, recipe, name) for name, recipe in stage.config.by_env.items()}
-    parts = {name: Uniform(tasks, seed=derive(seed, name)) for name, (tasks, _) in by_env.items()}
+    parts = {name: Uniform(tasks, seed=derive_seed(seed, name)) for name, (tasks, _) in by_env.items()}
     mixed = MixedCurriculum(parts, weights_of(stage.config.envs))
     every = sum(len(tasks) for tasks, _ in by_env.values())
     return (
@@ -169,7 +169,7 @@ def demonstration(run: Run, stage: StageConfig, task: Task, sequence: int) -> Sa
 
 
 def demonstrate(world: World, renderer: ChatRenderer, stage: StageConfig, task: Task, sequence: int) -> Sample:
-    episode = world.demonstration(task, derive(stage.config.seed, "demonstration", sequence))
+    episode = world.demonstration(task, derive_seed(stage.config.seed, "demonstration", sequence))
     env = episode.env or world.env(task)
     ids, mask = renderer.under(args_of(config_of(stage.config.env, task))).demonstration(
         episode.messages, len(env.first_messages()), env.stop_strings, offer=offer_of(env)

@@ -31,7 +31,7 @@ from rlsys.metrics import values
 from rlsys.plan import BatchPlan, plan_samples
 from rlsys.records import Tokens
 from rlsys.rollout import args_of, offer_of
-from rlsys.seeds import Epochs, derive
+from rlsys.seeds import Epochs, derive_seed
 from rlsys.system.device import require_resolved
 from rlsys.types import Bools, Sample, ToolOffer
 
@@ -105,7 +105,7 @@ async def begin_with_data(run: Run, stage: StageConfig, kind: DataStage, templat
             f"{len(data.noted)} of the examples hold chat marks, "
             f"the first {mark} in {where}: they are text there, and make and end no turn"
         )
-    order = Epochs(data.train, seed=derive(stage.config.seed, stage.name))
+    order = Epochs(data.train, seed=derive_seed(stage.config.seed, stage.name))
     return SupervisedTraining(
         stage=stage, data=data, curriculum=order, read=read, longest=longest, say=run.progress.say
     )

@@ -35,7 +35,7 @@ class Letters:
     def text_ids(self, text: str) -> tuple[int, ...]:
         return tuple(map(ord, text))
 
-    def said_ids(self, message: Message, offer: Any) -> tuple[int, ...]:
+    def assistant_token_ids(self, message: Message, offer: Any) -> tuple[int, ...]:
         return self.text_ids(message.content + "c" * len(message.calls))
 
     def decode(self, token_ids: Sequence[int]) -> str:

@@ -5,7 +5,7 @@ import random
 import pytest
 
 from rlsys.errors import BadInput
-from rlsys.seeds import Epochs, derive, hash_order, stable_sample
+from rlsys.seeds import Epochs, derive_seed, hash_order, stable_sample
 
 
 def test_a_draw_is_a_part_of_a_larger_one_and_no_order_changes_it() -> None:
@@ -22,9 +22,9 @@ def test_a_draw_is_a_part_of_a_larger_one_and_no_order_changes_it() -> None:
 
 
 def test_a_seed_is_one_of_31_bits_and_differs_by_every_part() -> None:
-    seeds = {derive(*parts) for parts in (("a", 1), ("a", 2), ("b", 1), ("a", 1, 0), ("a1",))}
+    seeds = {derive_seed(*parts) for parts in (("a", 1), ("a", 2), ("b", 1), ("a", 1, 0), ("a1",))}
     assert len(seeds) == 5 and all(0 <= seed < 2**31 for seed in seeds)
-    assert max(derive("wide", n) for n in range(64)) >= 2**30
+    assert max(derive_seed("wide", n) for n in range(64)) >= 2**30
 
 
 def draw(count: int, seed: int = 0) -> list[tuple[int, int]]:

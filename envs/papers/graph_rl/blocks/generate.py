@@ -24,7 +24,7 @@ from envs.papers.graph_rl.blocks.execute import (
 from envs.papers.graph_rl.blocks.words import sort_facts, statement
 from envs.tasks.splits import is_held_out
 from rlsys.errors import BadInput
-from rlsys.seeds import derive
+from rlsys.seeds import derive_seed
 
 COLOURS = ("red", "blue", "orange", "yellow", "white", "green", "black", "purple")
 MAX_IN_VAIN = 5000  # draws that find nothing new, before the instances count as used up
@@ -53,7 +53,7 @@ def generate(count: int, seed: int, *, min_blocks: int, max_blocks: int, held_ou
 
     A larger count extends a smaller one. Raises BadInput when there are not that many.
     """
-    rng = random.Random(derive("blocksworld", seed, min_blocks, max_blocks, held_out))
+    rng = random.Random(derive_seed("blocksworld", seed, min_blocks, max_blocks, held_out))
     instances: dict[Instance, None] = {}
     in_vain = 0  # draws since the last new one
     while len(instances) < count:

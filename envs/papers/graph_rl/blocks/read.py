@@ -33,7 +33,7 @@ from envs.papers.graph_rl.blocks.words import (
 from envs.tasks.files import read_records, text_field
 from envs.tasks.prompts import Prompt
 from rlsys.errors import BadInput
-from rlsys.seeds import derive
+from rlsys.seeds import derive_seed
 from rlsys.types import Task
 
 VALID, INVALID = "valid", "invalid"
@@ -166,13 +166,13 @@ def read_tasks(source: str, **how: Any) -> list[Task]:
 def generate_tasks(instances: list[Instance], seed: int, *, verify_share: float) -> Iterator[Task]:
     """What is drawn for a task depends on its instance alone: the same tasks whatever their number."""
     for instance in instances:
-        rng = random.Random(derive("blocksworld task", seed, instance.question))
+        rng = random.Random(derive_seed("blocksworld task", seed, instance.question))
         verify = rng.random() < verify_share
         initial = facts_words(sort_facts(instance.initial, instance.blocks))
         words = {"initial": initial, "goal": facts_words(instance.goal)}
         if verify:
             words["plan"] = plan_words(_to_verify(instance, rng))
-        name = f"blocks-{derive(instance.question):08x}-{'verify' if verify else 'plan'}"
+        name = f"blocks-{derive_seed(instance.question):08x}-{'verify' if verify else 'plan'}"
         yield read_task(words, name, name)
 
 

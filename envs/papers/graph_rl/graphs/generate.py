@@ -19,7 +19,7 @@ import networkx
 from envs.papers.graph_rl.graphs.problem import Kind, Problem
 from envs.tasks.splits import is_held_out
 from rlsys.errors import BadInput
-from rlsys.seeds import derive
+from rlsys.seeds import derive_seed
 
 _SMALL_PATH, _SMALL_BLOCKS = 10, 25  # nodes
 _Edges = list[tuple[int, int]]
@@ -46,7 +46,7 @@ def generate(
     Shares are kept exactly (to one problem), yes and no alternate. `held_out` keeps only one side of a split that the
     graph alone decides. Raises BadInput when there are not that many different ones.
     """
-    rng = random.Random(derive("graphs", seed))
+    rng = random.Random(derive_seed("graphs", seed))
     unique: dict[tuple[object, ...], Problem] = {}
     num_paths = 0
     for index in range(count):
