@@ -1,6 +1,7 @@
 """A teacher in the place of the rollout workers: it plays groups, in this process, without Ray and without an engine.
 
-Servers differ in whether they keep a stop string, so none is sent to a teacher: its text is cut here.
+Servers differ in whether they keep a stop string, so none is sent to a teacher: its text is cut here. It writes answers
+to train on; distillation's log-probabilities are computed in `learners/update.py: forward_passes`.
 """
 
 from __future__ import annotations

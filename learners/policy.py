@@ -170,7 +170,8 @@ def head_logprobs(
 
 
 class CriticModel(nn.Module):
-    """The policy's own architecture and weights below a head with one output, which starts at zero."""
+    """The policy's own architecture and weights below a head with one output, which starts at zero (elsewhere
+    `value_model`, `critic_model`)."""
 
     def __init__(self, policy: PolicyModel) -> None:
         """Takes the policy's transformer over: the policy model given here is not used any further."""

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 def make_engine(
     model: PolicyModel | CriticModel, learner: LearnerConfig, device: Device, *, dtype: str, lr: float
 ) -> Any:
-    """A DeepSpeed engine with its own AdamW."""
+    """A DeepSpeed engine with its own AdamW. It clips gradients in its step (elsewhere `clip_grad_norm`)."""
     import deepspeed
 
     if learner.zero_stage == 3:

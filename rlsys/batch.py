@@ -1,5 +1,7 @@
 """What the learner is given and what it answers: samples packed into rows of tensors, and sums over their masks.
 
+Which samples share a row is decided before, by `rlsys.plan.pack` (elsewhere `use_dynamic_bsz`).
+
 Shapes: T tokens of one packed row, S samples in a row, M reward streams.
 """
 

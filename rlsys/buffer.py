@@ -3,8 +3,8 @@
 A slot is charged when a group starts and freed when the weights trained on it are live on every engine. There are
 `groups_per_step * (1 + max_policy_lag)` of them, and a batch is taken in order of start among the finished groups, once
 the early ones that must not wait any longer are among them (`_ready`). So a group that started at version s is trained
-at s + max_policy_lag at the latest: the bound holds by admission, nothing is thrown away, and short episodes are not
-favoured.
+at s + max_policy_lag at the latest: the bound (elsewhere `staleness_threshold`) holds by admission, nothing is thrown
+away, and short episodes are not favoured.
 
 A group without signal (zero variance: its rewards are all alike) may give its place to another (dynamic sampling:
 DAPO, arXiv 2503.14476, section 3.2; elsewhere `filter_groups`): its slot is free at once, one group more is started,
@@ -89,6 +89,7 @@ class SlotBuffer:
         self._running[ticket.sequence] = ticket
 
     async def finish(self, group: GroupRef, *, signal: bool = True) -> None:
+        """A group is done. Without signal its place goes to another group (elsewhere `dynamic_sampling`)."""
         async with self._changed:
             del self._running[group.ticket.sequence]
             if not signal and len(self._dull) < self._spare:

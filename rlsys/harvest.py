@@ -1,4 +1,4 @@
-"""From a step's groups to weighted references to samples. What failed or says nothing is left out and counted."""
+"""Advantages of a batch, by group, and weighted references to its samples. What failed is left out and counted."""
 
 from __future__ import annotations
 

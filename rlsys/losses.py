@@ -142,7 +142,7 @@ def kl_loss(
 def entropy_bonus(
     entropy: torch.Tensor, mask: torch.Tensor, *, coef: float, denominator: float, weights: torch.Tensor | None = None
 ) -> LossOutput:
-    """-coef * entropy of the distribution that each token was drawn from, in nats."""
+    """-coef * entropy of the distribution that each token was drawn from, in nats. coef: elsewhere `entropy_coeff`."""
     keep = mask.bool()
     loss = -coef * _total(apply_mask(entropy, keep), keep, weights, denominator)
     return LossOutput(loss=loss, metrics={"loss/entropy": Sum(loss.item())})

@@ -61,7 +61,7 @@ def importance_weights(
     """(weights, stopped), both shaped as the input and without gradient.
 
     weights: factors on the tokens' losses, with which tokens that the behaviour policy sampled stand for tokens of the
-    proximal policy. stopped: true where a bound (cap or floor) changed the factor.
+    proximal policy (elsewhere `rollout_is`). stopped: true where a bound (cap or floor) changed the factor.
 
     With w = proximal / behaviour, of the token or of its sequence (`level`):
 

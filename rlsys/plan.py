@@ -136,7 +136,8 @@ def shard_plan(plan: BatchPlan, world_size: int) -> list[BatchPlan]:
 def pack(
     samples: Sequence[SampleRef], tokens_per_row: int, *, samples_per_unit: int = 1, in_order: bool = False
 ) -> list[list[SampleRef]]:
-    """Rows of at most `tokens_per_row` tokens, about equally long; a longer sample gets its own row.
+    """Rows of at most `tokens_per_row` tokens, about equally long; a longer sample gets its own row. Elsewhere
+    `use_dynamic_bsz` with `ppo_max_token_len_per_gpu`: rows are always made by length here.
 
     First-fit decreasing decides how many rows are needed; then each sample, longest first, goes to the emptiest row.
     Where that does not work out, the first-fit rows stand. in_order: rows are cut from the samples as they come, a few

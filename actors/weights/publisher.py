@@ -69,7 +69,8 @@ class WeightPublisher:
         return self._distributor.folder
 
     async def publish(self, publication: WeightUpdate) -> list[LoadCheck]:
-        """Deliver a version to every worker that is up; those that come up later get it before they serve.
+        """Deliver a version to every worker that is up; those that come up later get it before they serve. Elsewhere
+        `sync_weights`.
 
         A worker that is late serves nothing new until it holds the newest version; half of them are waited for, and of
         the start-up check's weights (a version below 0) all. Raises RunFailed when an engine, loaded twice, still

@@ -34,7 +34,7 @@ def as_values(row: MicroBatch) -> MicroBatch:
 
 def token_rewards(row: MicroBatch, terms: KLTerm, *, bound: float | None) -> torch.Tensor:
     """[M, T]: the row's rewards, the value at most `bound` from 0, less the KL penalty of each sampled token, where
-    that is no term of the loss.
+    that is no term of the loss (elsewhere `use_kl_in_reward`, `kl_penalty`).
 
     The penalty compares the reference with the proximal policy where a pass was made for it, else with the recorded
     log-probabilities of the behaviour policy. Raises ValueError for a row of demonstrations.

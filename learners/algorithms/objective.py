@@ -97,7 +97,8 @@ def add_terms(
     row: MicroBatch,
     denominator: float,
 ) -> LossOutput:
-    """The objective with the KL penalty and the entropy bonus of the config, and what is measured of every policy."""
+    """The objective with the KL penalty (elsewhere `use_kl_loss`) and the entropy bonus of the config, and what is
+    measured of every policy."""
     from rlsys import batch, losses  # torch behind these two
 
     keep = row.loss_mask.bool()
