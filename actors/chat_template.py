@@ -56,15 +56,15 @@ class ChatTemplate:
 
     def _find_rewritten(self) -> tuple[str, ...]:
         system = Message(role="system", content=MARK)
-        if self._moves([ASKED], "."):
+        if self._is_rewritten([ASKED], "."):
             return ("turns",)
-        parts = ["thoughts"] if self._moves([ASKED], f"{THOUGHT_OPEN}\n{MARK}\n{THOUGHT_CLOSE}\n\n.") else []
+        parts = ["thoughts"] if self._is_rewritten([ASKED], f"{THOUGHT_OPEN}\n{MARK}\n{THOUGHT_CLOSE}\n\n.") else []
         for part, prompt, offer in (("the system text", [system, ASKED], None), ("tools", [ASKED], PROBE_OFFER)):
             with contextlib.suppress(Exception):  # many templates know no system, or no tools: none can be played
-                parts += [part] if self._moves(prompt, ".", offer) else []
+                parts += [part] if self._is_rewritten(prompt, ".", offer) else []
         return tuple(parts)
 
-    def _moves(self, prompt: Sequence[Message], text: str, offer: ToolOffer | None = None) -> bool:
+    def _is_rewritten(self, prompt: Sequence[Message], text: str, offer: ToolOffer | None = None) -> bool:
         """Whether a made-up conversation of three turns is not the one of two, continued. A thought that the template
         opens itself stands in no history, and neither does the role that it leaves to the model to write."""
         chat, answer = list(prompt), Message(role="assistant", content=text)

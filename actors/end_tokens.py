@@ -15,7 +15,7 @@ def read_ends(model_path: str, eos_token_id: int | None) -> frozenset[int]:
     file that cannot be read."""
     ids: set[int | None] = {eos_token_id}
     for name in FILES:
-        file = _find(model_path, name)
+        file = _find_model_file(model_path, name)
         try:
             config = json.loads(file.read_text()) if file is not None else {}
             texts = config.get("text_config") or {}  # of a model that reads more than text
@@ -30,7 +30,7 @@ def read_ends(model_path: str, eos_token_id: int | None) -> frozenset[int]:
     return frozenset(token_id for token_id in ids if token_id is not None)
 
 
-def _find(model_path: str, name: str) -> Path | None:
+def _find_model_file(model_path: str, name: str) -> Path | None:
     if Path(model_path).is_dir():
         file = Path(model_path) / name
         return file if file.is_file() else None

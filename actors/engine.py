@@ -147,7 +147,7 @@ class Engine:
         Other special tokens are in the text where the request offers tools.
         """
         parameters = sampling_parameters(
-            max_tokens=min(request.max_tokens, self._room(prompt_ids)),
+            max_tokens=min(request.max_tokens, self._tokens_left(prompt_ids)),
             temperature=request.temperature,
             top_p=request.top_p,
             seed=request.seed,
@@ -169,7 +169,7 @@ class Engine:
 
     async def prompt_logprobs(self, token_ids: Sequence[int]) -> list[float]:
         """Log-probability of each token after the first ([L-1]) under the current weights, at temperature 1."""
-        self._room(token_ids)
+        self._tokens_left(token_ids)
         parameters = sampling_parameters(max_tokens=1, temperature=0.0, prompt_logprobs=0, detokenize=False)
         output = await self._run(token_ids, parameters, f"logprobs-{id(parameters)}", PROBE)
         return [entry[token].logprob for entry, token in zip(output.prompt_logprobs[1:], token_ids[1:], strict=True)]
@@ -181,7 +181,7 @@ class Engine:
         nothing more, for it may hold half of a version; unless nothing was touched, for the version is not there.
         """
         async with self._control:
-            self._check()
+            self._require_alive()
             WeightFolder.check(published)
             keep = self.spec.running_kv == "keep"
             try:
@@ -251,7 +251,7 @@ class Engine:
 
     async def _change_sleep(self, asleep: bool, change: Callable[[], Coroutine[Any, Any, Any]]) -> None:
         async with self._control:
-            self._check()
+            self._require_alive()
             if self.asleep is asleep:
                 return
             try:
@@ -288,13 +288,13 @@ class Engine:
         if self.ending is None:
             self.ending = _disconnect(self.llm.engine_core.resources)
 
-    def _room(self, token_ids: Sequence[int] | Ints) -> int:
+    def _tokens_left(self, token_ids: Sequence[int] | Ints) -> int:
         room = self.spec.max_model_len - len(token_ids)
         if room < 1:
             raise PromptTooLong(len(token_ids), self.spec.max_model_len)
         return room
 
-    def _check(self) -> None:
+    def _require_alive(self) -> None:
         if self.failure is not None:
             raise EngineFailed(self.failure)
 
@@ -319,7 +319,7 @@ class Engine:
         try:
             with self._translate_errors():
                 await asyncio.wait({answer, self._death}, return_when=asyncio.FIRST_COMPLETED)
-                self._check()
+                self._require_alive()
                 return answer.result()
         finally:
             answer.cancel()
@@ -334,7 +334,7 @@ class Engine:
     async def _request(self, token_ids: Sequence[int] | Ints, parameters: Any, request_id: str, priority: int) -> Any:
         from vllm.inputs import tokens_input
 
-        self._check()
+        self._require_alive()
         last = None
         # The salt makes only prefixes of the same weights equal: a new request never reads what older ones left.
         prompt = tokens_input(np.asarray(token_ids, np.int32).tolist(), cache_salt=str(self._loads))

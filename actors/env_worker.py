@@ -106,7 +106,7 @@ class EnvWorker:
         """The call's answer. A caller that stops waiting for it cancels it, and with it the call."""
         answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         if self.over:
-            answer.set_exception(self._ending(asker))
+            answer.set_exception(self._error_of_ended_process(asker))
             return answer
         number, group = next(self._numbers), 0
         if asker is not None:
@@ -178,13 +178,13 @@ class EnvWorker:
     async def _watch(self) -> None:
         while not self.over:
             beat = self.ask(None, "tool_stats")
-            if await self._ended_before(beat):
+            if await self._has_ended_before(beat):
                 return
             self._up = True
             self._keep(beat)
             await asyncio.sleep(BEAT_S)
 
-    async def _ended_before(self, beat: asyncio.Future[Any]) -> bool:
+    async def _has_ended_before(self, beat: asyncio.Future[Any]) -> bool:
         """Whether the process was over, by itself or for standing still, before it answered."""
         still, looked, mark = 0.0, time.monotonic(), NO_CALL
         while True:
@@ -198,18 +198,18 @@ class EnvWorker:
             # Many short calls in one turn of the loop are no single call's fault. Nor does a loop of ours that
             # stood still itself know how long theirs did.
             still, looked = (still + min(now - looked, 2 * BEAT_S) if mark == before else 0.0), now
-            patience = self._patience(mark)
-            if still > patience and await self._stack_came(beat):
+            patience = self._patience_s(mark)
+            if still > patience and await self._await_stack(beat):
                 self._blame(mark, FailureKind.TIMEOUT, f"blocked the others of its worker for {patience:g} s")
                 return True
 
-    def _patience(self, mark: CallMark) -> float:
+    def _patience_s(self, mark: CallMark) -> float:
         """How long it may stand still in what it does now. Making a world or a reward takes as long as its data."""
         call = self._calls.get(mark.call)
         making = not self._up or (call is not None and call.method == "prepare")
         return self.spec.start_timeout_s if making else self.spec.block_s
 
-    async def _stack_came(self, beat: asyncio.Future[Any]) -> bool:
+    async def _await_stack(self, beat: asyncio.Future[Any]) -> bool:
         """Have it write its stack. False where it answered meanwhile: that stack says nothing of a later call."""
         self._stack_start = black_box.end(self._box)
         with suppress(ProcessLookupError):
@@ -258,7 +258,7 @@ class EnvWorker:
         self._end(detail)
         self._lost(self)
 
-    def _ending(self, asker: CallOwner | None) -> Exception:
+    def _error_of_ended_process(self, asker: CallOwner | None) -> Exception:
         """What a call hears whose process is over."""
         if asker is not None and asker.failed is not None:
             return asker.failed
@@ -275,7 +275,7 @@ class EnvWorker:
         self._kill()
         for call in list(self._calls.values()):
             if not call.answer.done():
-                call.answer.set_exception(self._ending(call.asker))
+                call.answer.set_exception(self._error_of_ended_process(call.asker))
                 call.answer.exception()  # there may be no caller left
         me = asyncio.current_task()
         for task in self._tasks:

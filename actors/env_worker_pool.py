@@ -51,23 +51,23 @@ class EnvWorkerPool:
     def start(self) -> EnvWorker:
         """The process, which comes up in the background."""
         if self.process is None:
-            self.process = self._start(self.spec, self._over)
-            self._tell(self.process)
+            self.process = self._start(self.spec, self._on_process_end)
+            self._send_addresses(self.process)
         return self.process
 
     def connect(self, addresses: Mapping[str, str]) -> None:
         """Where the run's own services listen, by their names: for this process and those after it."""
         self._addresses = addresses
         if self.process is not None:
-            self._tell(self.process)
+            self._send_addresses(self.process)
         if self._apart is not None:
             self._apart.connect(addresses)
 
-    def _tell(self, process: EnvWorker) -> None:
+    def _send_addresses(self, process: EnvWorker) -> None:
         if self._addresses:
-            process.ask(None, "connect", self._addresses).add_done_callback(self._told)
+            process.ask(None, "connect", self._addresses).add_done_callback(self._log_connect_error)
 
-    def _told(self, future: asyncio.Future[Any]) -> None:
+    def _log_connect_error(self, future: asyncio.Future[Any]) -> None:
         error = None if future.cancelled() else future.exception()
         if error is not None and not isinstance(error, (EpisodeBroken, CannotStart)):  # of a process that is over
             log.warning("%s: a world does not go where its service is: %s", self.spec.worker, error)
@@ -148,7 +148,7 @@ class EnvWorkerPool:
             await self._apart.stop()
         await asyncio.gather(*self._stopping)
 
-    def _over(self, process: EnvWorker) -> None:
+    def _on_process_end(self, process: EnvWorker) -> None:
         log.warning("%s: %s; the others are played again\n%s", self.spec.worker, process.reason, process.stack)
         self.lost.append(process.reason)
         self.process = None
@@ -221,10 +221,10 @@ class GroupSession:
         if self.failed is not None:
             raise self.failed
         if self.suspect and self._worlds is self._home:
-            await self._go_apart()
+            await self._move_to_isolation()
         return (await self._worlds.prepare(self._plan, self._keys))[0]
 
-    async def _go_apart(self) -> None:
+    async def _move_to_isolation(self) -> None:
         """All siblings together: the first of them moves the group."""
         with pause_deadlines():
             await self._moving.acquire()

@@ -80,7 +80,7 @@ def _strategy(group: Any, index: int) -> Any:
 
 def all_nodes() -> list[Node]:
     """Those that live, with what they have when idle."""
-    return [_node(node, node["Resources"]) for node in _alive()]
+    return [_as_node(node, node["Resources"]) for node in _live_nodes()]
 
 
 def free_nodes() -> list[Node]:
@@ -88,16 +88,16 @@ def free_nodes() -> list[Node]:
     from ray._private.state import available_resources_per_node  # Ray offers no other way per node
 
     free = available_resources_per_node()
-    return [_node(node, free.get(node["NodeID"], {})) for node in _alive()]
+    return [_as_node(node, free.get(node["NodeID"], {})) for node in _live_nodes()]
 
 
-def _alive() -> list[dict[str, Any]]:
+def _live_nodes() -> list[dict[str, Any]]:
     import ray
 
     return [node for node in ray.nodes() if node["Alive"]]
 
 
-def _node(node: dict[str, Any], has: dict[str, float]) -> Node:
+def _as_node(node: dict[str, Any], has: dict[str, float]) -> Node:
     return Node(address=node["NodeManagerAddress"], cpus=has.get("CPU", 0), gpus=has.get("GPU", 0))
 
 
@@ -114,7 +114,7 @@ def has_place(where: Any) -> bool:
     """Whether that node lives. Asks Ray and waits for the answer."""
     if isinstance(where, str):  # "DEFAULT"
         return True
-    return node_of(where) in {node["NodeID"] for node in _alive()}
+    return node_of(where) in {node["NodeID"] for node in _live_nodes()}
 
 
 async def while_placed(work: Awaitable[T], where: Any, label: str) -> T:
@@ -168,10 +168,10 @@ def pack_bundles(needs: Sequence[ResourceRequest], *nodes: Sequence[Node]) -> li
     sizes = range(_most(needs, (node for snapshot in nodes for node in snapshot)), 0, -1)
     for snapshot in nodes:
         for size in sizes:
-            bundles = list(_cut(needs, size))
+            bundles = list(_cut_into_bundles(needs, size))
             if not shortage(bundles, snapshot):
                 return bundles
-    return list(_cut(needs, sizes[0]))
+    return list(_cut_into_bundles(needs, sizes[0]))
 
 
 def _most(needs: Sequence[ResourceRequest], nodes: Iterable[Node]) -> int:
@@ -186,7 +186,7 @@ def _most(needs: Sequence[ResourceRequest], nodes: Iterable[Node]) -> int:
     return min(capacity or USUAL_NODE, len(gathering))
 
 
-def _cut(needs: Sequence[ResourceRequest], size: int) -> Iterator[Bundle]:
+def _cut_into_bundles(needs: Sequence[ResourceRequest], size: int) -> Iterator[Bundle]:
     for need, group in groupby(needs):
         count, most = len(list(group)), size if need.gathers else 1
         for first in range(0, count, most):

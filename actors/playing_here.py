@@ -57,7 +57,7 @@ def question_of(request: TurnRequest) -> Question:
         raise EpisodeBroken(Failure(kind=FailureKind.DATA, where="endpoint", detail=detail))
     return Question(
         messages=as_chat(request.messages),
-        tools=_tools(request),
+        tools=_offered_schemas(request),
         max_tokens=request.max_tokens,
         temperature=request.temperature,
         top_p=request.top_p,
@@ -65,7 +65,7 @@ def question_of(request: TurnRequest) -> Question:
     )
 
 
-def _tools(request: TurnRequest) -> tuple[str, ...]:
+def _offered_schemas(request: TurnRequest) -> tuple[str, ...]:
     """Of those that it may call, as a server shows them; others stand in the messages."""
     return request.offer.schemas if request.offer is not None and request.offer.form == NATIVE else ()
 
@@ -77,11 +77,11 @@ def completion_of(renderer: ChatRenderer, choice: Choice, request: TurnRequest) 
     A thought that came apart stands before the text, and ends nothing. Behind it stand calls, as the policy would have
     written them; for the model they stay apart.
     """
-    tools = _tools(request)
+    tools = _offered_schemas(request)
     ends = [choice.text.find(stop) + len(stop) for stop in request.stop if stop in choice.text]
     text = write_thought(choice.thought, request.stop) + (choice.text[: min(ends)] if ends else choice.text)
     if choice.calls and not ends and not tools:  # of tools that it was not shown: no more than words
-        text = "\n".join(filter(None, (text, *map(_as_words, choice.calls))))
+        text = "\n".join(filter(None, (text, *map(_call_as_text, choice.calls))))
     how = TurnStop.STOP if ends else TurnStop.LENGTH if choice.truncated else TurnStop.EOS
     said = Message(role="assistant", content=text, calls=choice.calls if tools and not ends else ())
     written = replace(said, calls=tuple(call for call in said.calls if not call.problem))  # the others are in the text
@@ -107,7 +107,7 @@ def completion_of(renderer: ChatRenderer, choice: Choice, request: TurnRequest) 
     )
 
 
-def _as_words(call: ToolCall) -> str:
+def _call_as_text(call: ToolCall) -> str:
     """ "" of one that stands in the text already."""
     return "" if call.problem else f"{call.name}({json.dumps(dict(call.arguments), ensure_ascii=False)})"
 

@@ -125,13 +125,13 @@ class RolloutPool:
     async def describe_start(self) -> str:
         """What the workers that are starting are at: "compiling", or "6 loading the weights, 2 compiling"."""
         starting = [worker for worker in self.workers if worker.state is State.STARTING and worker.handle is not None]
-        phases = await asyncio.gather(*(self._phase(worker) for worker in starting))
+        phases = await asyncio.gather(*(self._start_phase_of(worker) for worker in starting))
         counted = Counter(filter(None, phases))
         if len(counted) == 1 and len(starting) == 1:
             return next(iter(counted))
         return ", ".join(f"{count} {phase}" for phase, count in counted.items())
 
-    async def _phase(self, worker: WorkerRecord) -> str:
+    async def _start_phase_of(self, worker: WorkerRecord) -> str:
         await self._registry.turnstile.enter()
         try:
             ref = worker.handle.start_phase.remote()
@@ -188,7 +188,7 @@ class RolloutPool:
             try:
                 # Both are results of the call, so that the driver owns them: what a worker puts itself dies with it.
                 ref, source = handle.run_group.options(num_returns=2).remote(ticket, plan)
-                summaries: tuple[TrajectorySummary, ...] = await self._played(worker, handle, ref, ticket, plan)
+                summaries: tuple[TrajectorySummary, ...] = await self._await_group(worker, handle, ref, ticket, plan)
                 worker.life.note_progress()
                 worker.delivered += sum(summary.num_sampled + summary.discarded_tokens for summary in summaries)
                 return GroupRef(ticket=ticket, summaries=summaries, source=source)
@@ -211,7 +211,7 @@ class RolloutPool:
             log.warning("%s; it was started %d times and fails", detail, starts)
         return refer_to(failed_group(ticket, plan, Failure(kind=FailureKind.INFRA, where="rollout", detail=detail)))
 
-    async def _played(self, worker: WorkerRecord, handle: Any, ref: Any, ticket: Ticket, plan: RolloutPlan) -> Any:
+    async def _await_group(self, worker: WorkerRecord, handle: Any, ref: Any, ticket: Ticket, plan: RolloutPlan) -> Any:
         """The group's summaries. Raises RunFailed once nothing goes on in it any more.
 
         Its episodes' own deadlines end what is late: this finds what hangs without one. No time limits the whole, which
@@ -285,7 +285,7 @@ class RolloutPool:
             for why in status.worlds_lost[num_reported:]:
                 text = f"{worker.spec.name}: {why}; the other episodes are played again"
                 warn(log, Incident(kind="lost", who=f"{worker.spec.name} environments", text=text))
-            self._say_quiet(worker, status)
+            self._warn_of_stall(worker, status)
             worker.last_status = status
             if worker.handle is handle:
                 worker.life.note_alive()
@@ -332,13 +332,13 @@ class RolloutPool:
     async def status(self) -> list[WorkerStatus]:
         """The last status of every worker that has one; those that are ready are asked first."""
         await asyncio.gather(*(self._ping(m, m.handle) for m in self.workers if m.state is State.READY))
-        self._say_outages()
+        self._log_tool_outages()
         statuses = {m.spec.name: m.last_status for m in self.workers if m.last_status is not None}
         if self.shows is not None:
             self.shows(statuses)
         return list(statuses.values())
 
-    def _say_quiet(self, worker: WorkerRecord, status: WorkerStatus) -> None:
+    def _warn_of_stall(self, worker: WorkerRecord, status: WorkerStatus) -> None:
         """Warn, once, of an engine that takes no step."""
         before = worker.last_status.idle_s if worker.last_status is not None else 0.0
         if before < QUIET_S <= status.idle_s:
@@ -346,7 +346,7 @@ class RolloutPool:
             text = f"{name}: no engine step for {status.idle_s:.0f} s with {status.requests} requests; {hung}"
             warn(log, Incident(kind="stall", who=name, text=text))
 
-    def _say_outages(self) -> None:
+    def _log_tool_outages(self) -> None:
         """Of tools, as they begin and end: what needs one waits, and nothing else would say for what."""
         counted = [worker.last_status.tools for worker in self.workers if worker.last_status is not None]
         away = {tool: stats.outage for tools in counted for tool, stats in tools.items() if stats.outage}

@@ -72,7 +72,7 @@ class ChatRenderer:
         self.encode, self.decode, self.text_ids = self.text.encode, self.text.decode, self.text.text_ids
         self.marks, self.read_calls = self.text.marks, self.chat.read_calls
         self.ends = read_ends(model_path, self.tokenizer.eos_token_id)
-        self.deltas: LRUCache[tuple[tuple[Message, ...], bytes], Ints] = LRUCache(CACHED_BYTES, _bytes_of)
+        self.deltas: LRUCache[tuple[tuple[Message, ...], bytes], Ints] = LRUCache(CACHED_BYTES, _cache_entry_bytes)
 
     def usable(self) -> ChatRenderer:
         """Itself. Raises BadInput where its chat template cannot be used with its arguments."""
@@ -152,20 +152,20 @@ class ChatRenderer:
         feedback = tuple(replies)
         if max_tokens is not None:
             feedback = tuple(replace(reply, content=self.text.cut(reply.content, max_tokens)) for reply in feedback)
-        feedback = _shown(feedback, offer)
+        feedback = _join_replies(feedback, offer)
         if all(reply.inline for reply in feedback):
             ids = self.text.open_ids("".join(reply.content for reply in feedback))
             sampled = completion.token_ids[:-1] if completion.stop is TurnStop.EOS else completion.token_ids
-            return Continuation(context_ids=_join(context, sampled, ids), replies=feedback, num_reply_tokens=len(ids))
+            return Continuation(context_ids=_concat(context, sampled, ids), replies=feedback, num_reply_tokens=len(ids))
         delta = self._delta(feedback, offer)
         if self.chat.has_rewritten(messages, feedback, offer):
             rewritten = self.text.encode_shown(*self._render_marked([*messages, *feedback], offer))
-            return Continuation(context_ids=_join(rewritten), replies=feedback, num_reply_tokens=len(delta))
+            return Continuation(context_ids=_concat(rewritten), replies=feedback, num_reply_tokens=len(delta))
         at = self._end_at(delta)
         if completion.stop is TurnStop.EOS and at is not None and completion.token_ids[-1] == delta[at]:
             delta = delta[at + 1 :]  # sampled already: the model ended its turn itself, with this one of its end tokens
         return Continuation(
-            context_ids=_join(context, completion.token_ids, delta), replies=feedback, num_reply_tokens=len(delta)
+            context_ids=_concat(context, completion.token_ids, delta), replies=feedback, num_reply_tokens=len(delta)
         )
 
     def _delta(self, replies: tuple[Message, ...], offer: ToolOffer | None) -> Ints:
@@ -179,7 +179,7 @@ class ChatRenderer:
                 raise BadInput("the tokenizer's chat template drops assistant messages from history: it cannot be used")
             self.chat.require_shown([ASKED, Message(role="assistant", content=MARK), *replies], offer)
             delta = np.asarray(self.text.encode_shown(after, marks, inside=True), np.int32)
-            if _bytes_of(delta) <= CACHED_BYTES:
+            if _cache_entry_bytes(delta) <= CACHED_BYTES:
                 self.deltas[key] = delta
         return delta
 
@@ -225,7 +225,7 @@ class ChatRenderer:
         for (of_model, inline), part in kinds:
             if of_model:
                 for message in part:
-                    answer = self._begun(message) if new_turn else message
+                    answer = self._after_opening(message) if new_turn else message
                     add(self.assistant_token_ids(answer, offer, self.chat.opening if new_turn else ""), True)
                     open_turn, new_turn = not message.content.endswith(tuple(stop)), False
                 continue
@@ -233,7 +233,7 @@ class ChatRenderer:
             if inline:
                 add(self.text.open_ids("".join(message.content for message in part)), False)
             else:
-                delta = self._delta(_shown(tuple(part), offer), offer).tolist()
+                delta = self._delta(_join_replies(tuple(part), offer), offer).tolist()
                 if open_turn:
                     end = self._ending_of(delta)
                     add(end, True)
@@ -258,7 +258,7 @@ class ChatRenderer:
                 expected = f"a thought and {THOUGHT_CLOSE} before the answer, or another model.chat_template"
                 raise BadInput(reason, where="an answer", expected=expected)
 
-    def _begun(self, message: Message) -> Message:
+    def _after_opening(self, message: Message) -> Message:
         """What the model says after the opening of its turn: after a thought that the template has opened, whose tag
         stands there once, or after white space that it has not written yet.
 
@@ -305,15 +305,15 @@ def _is_reply(message: Message) -> bool:
     return message.role != "assistant" and not message.inline
 
 
-def _bytes_of(delta: Ints) -> int:
+def _cache_entry_bytes(delta: Ints) -> int:
     """Of it, of the text that it stands for, about as many, and of the objects that hold both."""
     return ENTRY_BYTES + 2 * delta.nbytes
 
 
-def _shown(replies: tuple[Message, ...], offer: ToolOffer | None) -> tuple[Message, ...]:
+def _join_replies(replies: tuple[Message, ...], offer: ToolOffer | None) -> tuple[Message, ...]:
     """What answers one message of the model's, as the chat template is given it."""
     return replies if offer is None or offer.form == NATIVE else join_results(replies)
 
 
-def _join(*parts: Sequence[int] | Ints) -> Ints:
+def _concat(*parts: Sequence[int] | Ints) -> Ints:
     return np.concatenate([np.asarray(part, np.int32) for part in parts])

@@ -66,7 +66,7 @@ class TextTokens:
     def encode_inside(self, text: str, before: str = "") -> tuple[int, ...]:
         """`encode` of what stands behind other text, such as `before`: many sentencepiece tokenizers put a space in
         front of whatever they are given (Llama 2's, Mistral's, TinyLlama's), and there none stands there."""
-        if self._puts_space:
+        if self._prepends_space:
             for head in filter(None, (before, ".", "\n")):
                 ids, first = self.encode(head + text), self.encode(head)
                 if ids[: len(first)] == first:
@@ -74,7 +74,7 @@ class TextTokens:
         return self.encode(text)
 
     @cached_property
-    def _puts_space(self) -> bool:
+    def _prepends_space(self) -> bool:
         return self.encode("x") != self.encode("\nx")[len(self.encode("\n")) :]
 
     def beginning(self) -> tuple[int, ...]:

@@ -329,7 +329,7 @@ class RolloutWorker:
             generated_tokens=self._generated,
             busy_s=self._busy_s + (now - self._busy_since if self.in_flight and self._awake.is_set() else 0.0),
             alive_s=now - self._started,
-            rss_mb=sum(map(_rss, processes)) / 2**20,
+            rss_mb=sum(map(_resident_bytes, processes)) / 2**20,
             engine_cpu_s=engine_cpu_s - self.cpu_before[0],
             own_cpu_s=own_cpu_s - self.cpu_before[1],
             engine=replace(stats or IDLE, waiting=(stats or IDLE).waiting + self.waiting),
@@ -363,7 +363,7 @@ def _processes() -> list[psutil.Process]:
     return [me, *me.children(recursive=True)]
 
 
-def _rss(process: psutil.Process) -> int:
+def _resident_bytes(process: psutil.Process) -> int:
     try:
         rss: int = process.memory_info().rss
         return rss
@@ -381,10 +381,10 @@ def _is_engine(process: psutil.Process) -> bool:
 def _cpu_s(processes: Sequence[psutil.Process]) -> tuple[float, float]:
     """Of the engine's, and of the first: the actor's own."""
     actor, *children = processes
-    return sum(map(_used_s, filter(_is_engine, children))), _used_s(actor)
+    return sum(map(_cpu_used_s, filter(_is_engine, children))), _cpu_used_s(actor)
 
 
-def _used_s(process: psutil.Process) -> float:
+def _cpu_used_s(process: psutil.Process) -> float:
     try:
         used = process.cpu_times()
         return float(used.user + used.system)

@@ -178,13 +178,13 @@ def fetch(sources: Mapping[int, Any]) -> tuple[dict[int, Group | Sample], frozen
     try:
         return local | dict(zip(refs, ray.get(list(refs.values())), strict=True)), frozenset()
     except RayError:
-        lost = frozenset(group_id for group_id, ref in refs.items() if not _arrives(ref))
+        lost = frozenset(group_id for group_id, ref in refs.items() if not _is_available(ref))
         if not lost:
             raise
         return local, lost
 
 
-def _arrives(ref: Any) -> bool:
+def _is_available(ref: Any) -> bool:
     try:
         ray.get(ref)
     except RayError:

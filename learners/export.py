@@ -167,7 +167,7 @@ def perturb_weights(
                     originals.append(item.tensor.detach().to("cpu", copy=True))
                 if owner == rank or not item.is_divided:
                     up = item.names[0].endswith(".lora_B.weight")
-                    share = ADAPTER_NOISE / adapter_scaling if up else _share_of(item, embeddings)
+                    share = ADAPTER_NOISE / adapter_scaling if up else _noise_share(item, embeddings)
                     item.tensor.add_(noise_for(item, scale * share, seed))
         yield
         completed = True
@@ -182,7 +182,7 @@ def perturb_weights(
                         torch.distributed.broadcast(item.tensor.detach(), owner)
 
 
-def _share_of(item: Weight, embeddings: Sequence[torch.Tensor]) -> float:
+def _noise_share(item: Weight, embeddings: Sequence[torch.Tensor]) -> float:
     if any(item.tensor is tensor for tensor in embeddings):
         return WORDS_SHARE
     return VECTOR_SHARE if len(getattr(item.tensor, "ds_shape", item.tensor.shape)) < 2 else 1.0

@@ -327,7 +327,7 @@ class LearnerGroup:
             more = HINTS.get(activity, "")
             raise RunFailed(f"learner {activity}: {timeout_message(timeout_s, key)}{more and f'; {more}'}") from error
         except RayError as error:  # a death, out of memory, no environment, an object lost ...
-            if (why := _death(error)) is not None:
+            if (why := _death_of(error)) is not None:
                 raise LearnerLost(f"learner {activity}: {why}") from error
             message = f"{type(error).__name__}: {str(error).strip().splitlines()[0]}"
             raise RunFailed(f"learner {activity}: {message}") from error
@@ -340,10 +340,10 @@ class LearnerGroup:
                 answers = await pings
         except TimeoutError:
             return None
-        return next((why for answer in answers if isinstance(answer, RayError) and (why := _death(answer))), None)
+        return next((why for answer in answers if isinstance(answer, RayError) and (why := _death_of(answer))), None)
 
 
-def _death(error: RayError) -> str | None:
+def _death_of(error: RayError) -> str | None:
     return describe_lost_node(error) or ("a rank died" if isinstance(error, RayActorError) else None)
 
 

@@ -48,7 +48,7 @@ def copy_hf(
     Every rank calls: under ZeRO-3 gathering a weight is a collective.
     """
     model = policy.model
-    items = _to_save(model)
+    items = _weights_to_save(model)
     shards = buckets(items, shard_bytes)
     files = [f"model-{number:05d}-of-{len(shards):05d}.safetensors" for number in range(1, len(shards) + 1)]
     if policy.adapter is not None:
@@ -62,17 +62,17 @@ def copy_hf(
         places |= dict.fromkeys(content, file)
         total += sum(tensor.nbytes for tensor in content.values())
         if content:
-            snapshot.then(lambda content=content, file=file: _write(content, folder / file))  # type: ignore[misc]
+            snapshot.then(lambda content=content, file=file: _write_tensors(content, folder / file))  # type: ignore[misc]
     if len(shards) > 1:
         places, total = gather_places(places, total, num_ranks)
     if rank == 0:
-        snapshot.then(lambda: _write_rest(policy, folder, tokenizer_from))
+        snapshot.then(lambda: _write_model_files(policy, folder, tokenizer_from))
         if len(shards) > 1:
             index = {"metadata": {"total_size": total}, "weight_map": dict(sorted(places.items()))}
             snapshot.then(lambda: (folder / INDEX).write_text(json.dumps(index, indent=2)))
 
 
-def _to_save(model: PreTrainedModel) -> list[Weight]:
+def _weights_to_save(model: PreTrainedModel) -> list[Weight]:
     ignored = set(model._keys_to_ignore_on_save or ())
     return [item for item in weights(model) if item.names[0] not in ignored]
 
@@ -109,7 +109,7 @@ def gather_places(places: dict[str, str], total: int, num_ranks: int) -> tuple[d
     return {name: file for part, _ in parts for name, file in part.items()}, sum(size for _, size in parts)
 
 
-def _write(content: Mapping[str, torch.Tensor], path: Path) -> None:
+def _write_tensors(content: Mapping[str, torch.Tensor], path: Path) -> None:
     from safetensors.torch import save_file
 
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -117,7 +117,7 @@ def _write(content: Mapping[str, torch.Tensor], path: Path) -> None:
     as_readable_as_its_folder(path)
 
 
-def _write_rest(policy: PolicyModel, folder: Path, tokenizer_from: str) -> None:
+def _write_model_files(policy: PolicyModel, folder: Path, tokenizer_from: str) -> None:
     from transformers import GenerationConfig
 
     folder.mkdir(parents=True, exist_ok=True)

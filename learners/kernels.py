@@ -107,7 +107,7 @@ class _Product(torch.autograd.Function):
     def forward(ctx: Any, x: torch.Tensor, weight_MK: torch.Tensor, bias_M: torch.Tensor | None) -> torch.Tensor:
         ctx.save_for_backward(x, weight_MK)
         ctx.biased = bias_M is not None
-        return _times(x, weight_MK, bias_M)
+        return _onednn_product(x, weight_MK, bias_M)
 
     @staticmethod
     def backward(ctx: Any, *grads: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
@@ -115,7 +115,7 @@ class _Product(torch.autograd.Function):
         grad_NM = grads[0].reshape(-1, weight_MK.shape[0]).contiguous()
         of_x = of_weight = of_bias = None
         if ctx.needs_input_grad[0]:
-            of_x = _times(grad_NM, weight_MK.t()).view_as(x)
+            of_x = _onednn_product(grad_NM, weight_MK.t()).view_as(x)
         if ctx.needs_input_grad[1]:
             of_weight = _multiply_transposed(grad_NM, x.reshape(-1, weight_MK.shape[1]))
         if ctx.biased and ctx.needs_input_grad[2]:
@@ -123,7 +123,7 @@ class _Product(torch.autograd.Function):
         return of_x, of_weight, of_bias
 
 
-def _times(x: torch.Tensor, weight_MK: torch.Tensor, bias_M: torch.Tensor | None = None) -> torch.Tensor:
+def _onednn_product(x: torch.Tensor, weight_MK: torch.Tensor, bias_M: torch.Tensor | None = None) -> torch.Tensor:
     product: torch.Tensor = torch.ops.mkldnn._linear_pointwise(x, weight_MK, bias_M, "none", [], "")
     return product
 
@@ -140,8 +140,8 @@ def _multiply_transposed(grad_NM: torch.Tensor, x_NK: torch.Tensor) -> torch.Ten
 def _block_product(grad_NM: torch.Tensor, x_NK: torch.Tensor) -> torch.Tensor:
     """The narrower of the two is transposed, and the product with it where that is x."""
     if grad_NM.shape[1] <= x_NK.shape[1]:
-        return _times(grad_NM.t(), x_NK.t())
-    return _times(x_NK.t(), grad_NM.t()).t()
+        return _onednn_product(grad_NM.t(), x_NK.t())
+    return _onednn_product(x_NK.t(), grad_NM.t()).t()
 
 
 def use_fused_norms(model: nn.Module) -> None:

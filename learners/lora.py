@@ -88,7 +88,7 @@ def switched_off(model: nn.Module) -> Iterator[None]:
 
     peft's own switch would also turn `requires_grad` off and on, under DeepSpeed's hooks.
     """
-    layers = _layers(model)
+    layers = _adapter_layers(model)
     for layer in layers:
         layer._disable_adapters = True
     try:
@@ -171,7 +171,7 @@ def reference_folder(reference_path: str, adapter: Adapter) -> tuple[bool, str |
     return saved is not None and saved == adapter, reference_path
 
 
-def _layers(model: nn.Module) -> list[Any]:
+def _adapter_layers(model: nn.Module) -> list[Any]:
     from peft.tuners.tuners_utils import BaseTunerLayer
 
     return [module for module in model.modules() if isinstance(module, BaseTunerLayer)]

@@ -32,21 +32,21 @@ class _StandIn(nn.Module):
 
 def own_product(model: PreTrainedModel, product: Product) -> Product:
     """(hidden [N, H], the head's weight, its bias) -> [N, V] logits, by `product` and what the model does around it."""
-    transformer, head = (_name_of(model, part) for part in (model.base_model, model.get_output_embeddings()))
+    transformer, head = (_module_name(model, part) for part in (model.base_model, model.get_output_embeddings()))
 
     def compute(hidden_NH: torch.Tensor, weight_VH: torch.Tensor, bias_V: torch.Tensor | None) -> torch.Tensor:
         stand_ins = {
             transformer: _StandIn(lambda *_: BaseModelOutputWithPast(last_hidden_state=hidden_NH[None])),
             head: _StandIn(lambda hidden_1NH: product(hidden_1NH, weight_VH, bias_V)),
         }
-        with _replaced(model, stand_ins):
+        with _replace_modules(model, stand_ins):
             logits_1NV: torch.Tensor = model.forward(inputs_embeds=hidden_NH[None], use_cache=False).logits
         return logits_1NV[0]
 
     return compute
 
 
-def _name_of(model: PreTrainedModel, part: nn.Module) -> str:
+def _module_name(model: PreTrainedModel, part: nn.Module) -> str:
     name: str | None = next((name for name, child in model.named_children() if child is part), None)
     if name is None or (part is model.get_output_embeddings() and not isinstance(part, nn.Linear)):
         raise BadInput(
@@ -57,7 +57,7 @@ def _name_of(model: PreTrainedModel, part: nn.Module) -> str:
 
 
 @contextmanager
-def _replaced(model: nn.Module, parts: Mapping[str, nn.Module]) -> Iterator[None]:
+def _replace_modules(model: nn.Module, parts: Mapping[str, nn.Module]) -> Iterator[None]:
     originals = {name: model._modules[name] for name in parts}
     model._modules.update(parts)
     try:

@@ -81,7 +81,7 @@ class PolicyModel(nn.Module):
     def own_config(self) -> PreTrainedConfig:
         """The configuration to save: the model's own, with the dropout that the learner turned off put back."""
         config = deepcopy(self.model.config)
-        for part in _parts(config):
+        for part in _nested_configs(config):
             for (kind, name), value in self.own_dropout.items():
                 if type(part) is kind:
                     setattr(part, name, value)
@@ -260,19 +260,19 @@ def load_policy(
     return policy
 
 
-def _parts(config: PreTrainedConfig) -> Iterator[PreTrainedConfig]:
+def _nested_configs(config: PreTrainedConfig) -> Iterator[PreTrainedConfig]:
     """A configuration and those inside it (of the text half of a multimodal model, say)."""
     yield config
     for value in vars(config).values():
         if isinstance(value, PreTrainedConfig):
-            yield from _parts(value)
+            yield from _nested_configs(value)
 
 
 def _turn_dropout_off(config: PreTrainedConfig) -> dict[DropoutField, float]:
     """Set every dropout probability to 0 and return the former values: the engine samples without dropout, so the
     learner must score without it. To be called before the model is built, whose modules copy the values."""
     probabilities: dict[DropoutField, float] = {}
-    for part in _parts(config):
+    for part in _nested_configs(config):
         for name, value in list(vars(part).items()):
             if "drop" in name and isinstance(value, (int, float)) and not isinstance(value, bool) and value:
                 probabilities[type(part), name] = value

@@ -63,7 +63,7 @@ def examine_head(model: PreTrainedModel) -> tuple[bool, int]:
         return tensors["output"]
 
     head, inputs = model.get_output_embeddings(), _short_row(model)
-    with _hooked([head] if type(head) is nn.Linear else [], enlarge):
+    with _with_hooks([head] if type(head) is nn.Linear else [], enlarge):
         hidden, logits = _head_pass(model, inputs)
     if hidden is None:  # OPT calls what is inside its base model
         hidden = model.base_model(**inputs)[0]
@@ -86,13 +86,13 @@ def _require_own_head(model: PreTrainedModel, inputs: Mapping[str, Any]) -> None
 
 
 def _short_row(model: PreTrainedModel) -> dict[str, Any]:
-    return row_inputs(model, *pack_ids([_tokens(model, LENGTHS[0], 0)], model.device))
+    return row_inputs(model, *pack_ids([_sample_ids(model, LENGTHS[0], 0)], model.device))
 
 
 def _head_pass(model: PreTrainedModel, inputs: Mapping[str, Any]) -> tuple[torch.Tensor | None, torch.Tensor]:
     """(hidden states [1, T, H] below the head, logits [1, T, V]); None where the model does not call its base model."""
     hidden_states: list[torch.Tensor] = []
-    with _hooked([model.base_model], lambda _module, _inputs, output: hidden_states.append(output[0])):
+    with _with_hooks([model.base_model], lambda _module, _inputs, output: hidden_states.append(output[0])):
         logits: torch.Tensor = model(**inputs).logits
     return hidden_states[0] if hidden_states else None, logits
 
@@ -104,25 +104,25 @@ def require_packing(model: PreTrainedModel) -> None:
     Always the same passes, since under ZeRO-3 every rank takes part in each.
     """
     size, before, after = LENGTHS
-    sample = _tokens(model, size, 0)
+    sample = _sample_ids(model, size, 0)
     row, shifted_row = (
-        [_tokens(model, before, 1, shift), sample, _tokens(model, after, 2, shift)] for shift in (False, True)
+        [_sample_ids(model, before, 1, shift), sample, _sample_ids(model, after, 2, shift)] for shift in (False, True)
     )
-    plain = _middle(model, row)
+    plain = _hidden(model, row)
     _require_finite(model, float(plain.abs().max()))
-    with _after_innermost(model, _even_out):
-        first_pass, second_pass = ([_middle(model, samples) for samples in (row, shifted_row)] for _ in range(2))
+    with _hook_innermost(model, _even_out):
+        first_pass, second_pass = ([_hidden(model, samples) for samples in (row, shifted_row)] for _ in range(2))
     routed = has_experts(model.config.get_text_config().to_dict())  # an expert's product is of all samples' tokens
     leak = min(_gap(*first_pass), _gap(*second_pass))
     unsteady = max(map(_gap, first_pass, second_pass))  # of two passes over the very same row: 0 for most kernels
     _require_finite(model, unsteady)
     if leak > _UNSTEADY * unsteady and not routed:
         _refuse(model, f"samples packed in one row see each other (relative gap {leak:.1e}, expected none)")
-    if _sums(model, row, stretched=True) == _sums(model, row, stretched=False):
+    if _output_sums(model, row, stretched=True) == _output_sums(model, row, stretched=False):
         _refuse(model, "it does not read position_ids, which begin again with each sample of a packed row")
-    apart, noise = _gap(_middle(model, [sample], at=0), plain), _rounding_of(model, lambda: _middle(model, row), plain)
+    apart, noise = _gap(_hidden(model, [sample], at=0), plain), _rounding_of(model, lambda: _hidden(model, row), plain)
     _require_finite(model, noise)
-    if routed and (leak := _gap(_middle(model, shifted_row), plain)) > ROUNDINGS[model.dtype.itemsize] * noise:
+    if routed and (leak := _gap(_hidden(model, shifted_row), plain)) > ROUNDINGS[model.dtype.itemsize] * noise:
         _refuse(model, f"samples packed in one row see each other (relative gap {leak:.1e}, of rounding {noise:.1e})")
     if apart > ROUNDINGS[model.dtype.itemsize] * noise:
         problem = f"a sample of a packed row is not what it is alone (relative gap {apart:.1e}"
@@ -144,7 +144,7 @@ def require_shared_rows(model: PreTrainedModel, group: SequenceGroup) -> None:
 
     A layer that mixes tokens in another way than by attention would see a part of the row alone.
     """
-    row = pack_ids([_tokens(model, length, seed) for seed, length in enumerate(LENGTHS)], model.device)
+    row = pack_ids([_sample_ids(model, length, seed) for seed, length in enumerate(LENGTHS)], model.device)
     whole, shared = row_inputs(model, *row), row_inputs(model, *row, group)
     after_N, places_N = own_outputs(shared, torch.arange(1, 1 + sum(LENGTHS), device=model.device))
 
@@ -180,7 +180,7 @@ def _gap(actual: torch.Tensor, expected: torch.Tensor) -> float:
     return math.inf if math.isnan(gap) else gap
 
 
-def _tokens(model: PreTrainedModel, length: int, seed: int, shift: bool = False) -> list[int]:
+def _sample_ids(model: PreTrainedModel, length: int, seed: int, shift: bool = False) -> list[int]:
     """Ids of a sample, other ones for another; shifted, each is another. No two begin alike: else they are computed
     once (`attention.find_shared_starts`), in rows of another shape."""
     vocabulary = model.config.get_text_config().vocab_size
@@ -189,7 +189,7 @@ def _tokens(model: PreTrainedModel, length: int, seed: int, shift: bool = False)
     return [int(token) for token in (ids + shift) % vocabulary]
 
 
-def _middle(model: PreTrainedModel, samples: Samples, *, at: int = 1) -> torch.Tensor:
+def _hidden(model: PreTrainedModel, samples: Samples, *, at: int = 1) -> torch.Tensor:
     """[tokens, H] what the model makes of one of these samples, side by side in a row."""
     token_ids, position_ids, cu_seqlens = pack_ids(samples, model.device)
     inputs, bounds = row_inputs(model, token_ids, position_ids, cu_seqlens), cu_seqlens.tolist()
@@ -206,7 +206,7 @@ def _even_out(_module: nn.Module, _inputs: Any, output: Any) -> Any:
     return output.sign() * output.abs().log1p()
 
 
-def _sums(model: PreTrainedModel, samples: Samples, *, stretched: bool) -> list[float]:
+def _output_sums(model: PreTrainedModel, samples: Samples, *, stretched: bool) -> list[float]:
     """Of what each of the innermost modules gives. stretched: at positions 0, 2, 4 ... of each sample: angles and
     learned positions are then others, also where weights are too small for a difference to reach the end."""
     sums: list[float] = []
@@ -216,17 +216,17 @@ def _sums(model: PreTrainedModel, samples: Samples, *, stretched: bool) -> list[
         sums.extend(float(part.double().sum()) for part in parts if torch.is_tensor(part))
 
     token_ids, position_ids, cu_seqlens = pack_ids(samples, model.device)
-    with _after_innermost(model, add):
+    with _hook_innermost(model, add):
         model.base_model(**row_inputs(model, token_ids, position_ids * (1 + stretched), cu_seqlens))
     return sums
 
 
-def _after_innermost(model: PreTrainedModel, hook: Hook) -> AbstractContextManager[None]:
-    return _hooked([module for module in model.modules() if not any(True for _ in module.children())], hook)
+def _hook_innermost(model: PreTrainedModel, hook: Hook) -> AbstractContextManager[None]:
+    return _with_hooks([module for module in model.modules() if not any(True for _ in module.children())], hook)
 
 
 @contextmanager
-def _hooked(modules: Iterable[nn.Module], hook: Hook) -> Iterator[None]:
+def _with_hooks(modules: Iterable[nn.Module], hook: Hook) -> Iterator[None]:
     hooks = [module.register_forward_hook(hook) for module in modules]
     try:
         yield

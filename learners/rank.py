@@ -210,26 +210,26 @@ class LearnerRank:
         """Send the weights, with the probe's noise, as `version`. Returns what this rank sent, and what the
         probe's samples get under it; the noise goes without a trace."""
         spec, policy = self.spec, self.stage.models.policy
-        with self._noise(probe):
+        with self._probe_noise(probe):
             share = export_version(
                 policy.model, folder, version, rank=spec.rank, num_ranks=spec.world_size, dtype=policy.dtype
             )
-            values = self._values(probe) if probe is not None else ProbeValues(logprobs=(), rounded=())
+            values = self._probe_values(probe) if probe is not None else ProbeValues(logprobs=(), rounded=())
             return replace(share, adapter=self._adapter), values
 
     def measure(self, probe: Probe) -> ProbeValues:
         """What `export` gives for the probe, and nothing is sent."""
-        with self._noise(probe):
-            return self._values(probe)
+        with self._probe_noise(probe):
+            return self._probe_values(probe)
 
-    def _values(self, probe: Probe) -> ProbeValues:
+    def _probe_values(self, probe: Probe) -> ProbeValues:
         """Both of layers as they are written (`learner.compile`): rounding alone is to lie between them."""
         with torch.compiler.set_stance("force_eager"):
             logprobs = self.logprobs(probe.samples)
             with round_again(self.stage.models.policy.model, probe.units, probe.seed):
                 return ProbeValues(logprobs=logprobs, rounded=self.logprobs(probe.samples))
 
-    def _noise(self, probe: Probe | None) -> AbstractContextManager[None]:
+    def _probe_noise(self, probe: Probe | None) -> AbstractContextManager[None]:
         if probe is None or not probe.noise:
             return nullcontext()
         scaling = self._adapter.scaling if self._adapter is not None else 1.0

@@ -27,9 +27,9 @@ class Saved:
     def __init__(self, folder: Path, *, ranks: int, zero_stage: int) -> None:
         """Raises BadInput where a file is missing or not what DeepSpeed saves."""
         first = "zero_pp_rank_0_mp_rank_00" if zero_stage == 3 else "mp_rank_00"
-        self.client = _mapped(folder, f"{first}_model_states.pt")
+        self.client = _load_memory_mapped(folder, f"{first}_model_states.pt")
         optimizers = [
-            _mapped(folder, f"*zero_pp_rank_{rank}_mp_rank_00_optim_states.pt")["optimizer_state_dict"]
+            _load_memory_mapped(folder, f"*zero_pp_rank_{rank}_mp_rank_00_optim_states.pt")["optimizer_state_dict"]
             for rank in range(ranks)
         ]
         if any(any(paddings) for paddings in optimizers[0].get("param_alignment_paddings", [])):
@@ -89,11 +89,11 @@ def load(engine: Any, folder: Path, *, ranks: int, zero_stage: int) -> dict[str,
         group: {STEP: saved.step.clone(), **{key: parts[group] for key, parts in moments.items()}}
         for group in range(len(shards) if moments else 0)
     }
-    _give(engine, state, saved)
+    _load_into_engine(engine, state, saved)
     return saved.client
 
 
-def _give(engine: Any, state: Mapping[str, Any], saved: Saved) -> None:
+def _load_into_engine(engine: Any, state: Mapping[str, Any], saved: Saved) -> None:
     """To the optimizer, and the weights that follow from its own to the model."""
     optimizer = engine.optimizer
     states = [state] * torch.distributed.get_world_size()  # of which it takes its own
@@ -109,7 +109,7 @@ def _give(engine: Any, state: Mapping[str, Any], saved: Saved) -> None:
                 parameter.copy_(saved.whole(MASTER, name).view(parameter.shape))
 
 
-def _mapped(folder: Path, pattern: str) -> dict[str, Any]:
+def _load_memory_mapped(folder: Path, pattern: str) -> dict[str, Any]:
     """The one file of this name, as data, its tensors left on the disk until they are read."""
     files = list(folder.glob(pattern))
     if len(files) != 1:

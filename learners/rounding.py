@@ -44,7 +44,7 @@ def round_again(model: nn.Module, units: RoundingUnits, seed: int = 0) -> Iterat
 
     hooks = [
         module.register_forward_hook(lambda _module, _inputs, output, unit=unit: disturb(output, unit))
-        for module, unit in _rounded(model, units)
+        for module, unit in _rounding_modules(model, units)
     ]
     try:
         with torch.compiler.set_stance("force_eager"):  # a compiled layer would not see its hooks
@@ -54,7 +54,7 @@ def round_again(model: nn.Module, units: RoundingUnits, seed: int = 0) -> Iterat
             hook.remove()
 
 
-def _rounded(model: nn.Module, units: RoundingUnits) -> Iterator[tuple[nn.Module, float]]:
+def _rounding_modules(model: nn.Module, units: RoundingUnits) -> Iterator[tuple[nn.Module, float]]:
     """What rounds: every module without parts, and every block of a list, whose last operation adds a residual."""
     blocks = {id(block) for parts in model.modules() if isinstance(parts, nn.ModuleList) for block in parts}
     cached = {id(module) for name, module in model.named_modules() if _makes_cached(name)}

@@ -64,7 +64,7 @@ class ServedReference:
 
         async def ask(part: Sequence[list[int]]) -> list[list[float]]:
             async with free:
-                values = await self._insist(part)
+                values = await self._ask_until_answered(part)
             if not clock.expired():
                 clock.reschedule(now() + self._patience_s)
             return values
@@ -85,12 +85,12 @@ class ServedReference:
             raise RunFailed(f"learner.reference: no answer for {self._patience_s:g} s ({self._why})") from error
         return [values for answer in answers for values in answer]
 
-    async def _insist(self, part: Sequence[list[int]]) -> list[list[float]]:
+    async def _ask_until_answered(self, part: Sequence[list[int]]) -> list[list[float]]:
         while True:
             address = self.address
             client = JsonClient(address.url, address.token, name="the reference", max_bytes=MAX_BYTES, proxy=False)
             try:
-                return _read(await client.post("/logprobs", {"sequences": part}), part)
+                return _read_logprobs(await client.post("/logprobs", {"sequences": part}), part)
             except ToolRefused as error:
                 raise RunFailed(f"learner.reference: {error}") from error
             except (OSError, ToolBusy, ValueError) as error:  # a timeout of the socket is an OSError, too
@@ -100,7 +100,7 @@ class ServedReference:
             await asyncio.sleep(PAUSE_S)
 
 
-def _read(answer: Any, part: Sequence[list[int]]) -> list[list[float]]:
+def _read_logprobs(answer: Any, part: Sequence[list[int]]) -> list[list[float]]:
     """Raises ValueError for another number of values than was asked for."""
     logprobs: list[list[float]] = answer["logprobs"] if isinstance(answer, dict) and "logprobs" in answer else []
     if [len(values) for values in logprobs] != [len(ids) - 1 for ids in part]:

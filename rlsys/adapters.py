@@ -88,10 +88,10 @@ def read_adapter(folder: str | Path) -> Adapter | None:
         if config.get(key):
             raise BadInput("an adapter of another kind", where=path, key=f'"{key}"', expected="plain LoRA")
     lora = Adapter(base=base, rank=rank, alpha=float(alpha), targets=tuple(sorted(targets)))  # type: ignore[arg-type]
-    return replace(lora, base=_moved(Path(folder), base))
+    return replace(lora, base=_relocated_base(Path(folder), base))
 
 
-def _moved(folder: Path, base: str) -> str:
+def _relocated_base(folder: Path, base: str) -> str:
     """Where the model lies now, of a run directory that was moved with its adapters and what they stand on."""
     name = Path(base).name
     if Path(base).is_absolute() and not Path(base).is_dir():

@@ -24,14 +24,14 @@ def group_advantages(rewards_G: Numbers, *, normalize_std: bool = True, eps: flo
 
         group_advantages([1, 0, 0, 0, 1]) -> [1.0954, -0.7303, -0.7303, -0.7303, 1.0954]
     """
-    rewards, scored = _group(rewards_G)
+    rewards, scored = _rewards_and_scored_mask(rewards_G)
     values = rewards[scored]
-    if _without_signal(values):
-        return _like(rewards_G, rewards.masked_fill(scored, 0.0))
+    if _are_all_equal(values):
+        return _cast_like(rewards_G, rewards.masked_fill(scored, 0.0))
     centred = values - values.mean()
     if normalize_std:
         centred = centred / (values.std(correction=1) + eps)
-    return _like(rewards_G, rewards.masked_scatter(scored, centred))
+    return _cast_like(rewards_G, rewards.masked_scatter(scored, centred))
 
 
 def leave_one_out(rewards_G: Numbers) -> torch.Tensor:
@@ -41,12 +41,12 @@ def leave_one_out(rewards_G: Numbers) -> torch.Tensor:
 
         leave_one_out([1, 0, 0]) -> [1.0, -0.5, -0.5]
     """
-    rewards, scored = _group(rewards_G)
+    rewards, scored = _rewards_and_scored_mask(rewards_G)
     values = rewards[scored]
-    if _without_signal(values):
-        return _like(rewards_G, rewards.masked_fill(scored, 0.0))
+    if _are_all_equal(values):
+        return _cast_like(rewards_G, rewards.masked_fill(scored, 0.0))
     baseline = (values.sum() - values) / (values.numel() - 1)
-    return _like(rewards_G, rewards.masked_scatter(scored, values - baseline))
+    return _cast_like(rewards_G, rewards.masked_scatter(scored, values - baseline))
 
 
 def multi_discount_gae(
@@ -65,7 +65,7 @@ def multi_discount_gae(
     discounted by each stream's own factor; with lam=1 it cancels and the advantage is the sum of the streams' returns
     minus the value. Returns (advantages_T, returns_T), both [T] and without gradient.
     """
-    rewards, estimates = _double(rewards_MT), _double(values_T)
+    rewards, estimates = _as_float64(rewards_MT), _as_float64(values_T)
     if rewards.dim() != 2 or estimates.dim() != 1 or rewards.shape[1] != estimates.shape[0]:
         raise ValueError(
             f"rewards {tuple(rewards.shape)} and values {tuple(estimates.shape)}: expected [M, T] rewards, [T] values"
@@ -92,7 +92,7 @@ def multi_discount_gae(
         errors = [r + discount * after - v for r, v, after in zip(stream, values, next_values, strict=True)]
         advantages = _discounted_sums(errors, discount * lam)
         returns = [advantage + value for advantage, value in zip(advantages, values, strict=True)]
-    return _like(values_T, _double(advantages)), _like(values_T, _double(returns))
+    return _cast_like(values_T, _as_float64(advantages)), _cast_like(values_T, _as_float64(returns))
 
 
 def penalize_kl(rewards_MT: torch.Tensor, kl_T: torch.Tensor, *, coef: float) -> torch.Tensor:
@@ -127,20 +127,20 @@ def _discounted_sums(rewards: Sequence[float], discount: float) -> list[float]:
     return sums[::-1]
 
 
-def _double(numbers: Numbers | Sequence[Sequence[float]]) -> torch.Tensor:
+def _as_float64(numbers: Numbers | Sequence[Sequence[float]]) -> torch.Tensor:
     return torch.as_tensor(numbers, dtype=torch.float64).detach()
 
 
-def _like(original: Numbers, result: torch.Tensor) -> torch.Tensor:
+def _cast_like(original: Numbers, result: torch.Tensor) -> torch.Tensor:
     """`result` in the dtype and on the device of what was given."""
     if not isinstance(original, torch.Tensor):
         return result.to(torch.get_default_dtype())
     return result.to(original.device, original.dtype if original.is_floating_point() else torch.get_default_dtype())
 
 
-def _group(rewards_G: Numbers) -> tuple[torch.Tensor, torch.Tensor]:
+def _rewards_and_scored_mask(rewards_G: Numbers) -> tuple[torch.Tensor, torch.Tensor]:
     """The rewards in float64, and which of them are scores."""
-    rewards = _double(rewards_G)
+    rewards = _as_float64(rewards_G)
     if rewards.dim() != 1:
         raise ValueError(f"rewards of shape {tuple(rewards.shape)}: expected one reward per sibling, [G]")
     if rewards.isinf().any():
@@ -148,7 +148,7 @@ def _group(rewards_G: Numbers) -> tuple[torch.Tensor, torch.Tensor]:
     return rewards, ~rewards.isnan()
 
 
-def _without_signal(values: torch.Tensor) -> bool:
+def _are_all_equal(values: torch.Tensor) -> bool:
     """True when there is nothing to compare. Equal means equal to rounding: 0.1 + 0.2 is no better than 0.3."""
     if values.numel() < 2:
         return True

@@ -128,7 +128,7 @@ def make_row(samples: Sequence[Sample], minibatch: int = 0, names: tuple[SampleK
     if not samples:
         raise ValueError("no samples: expected at least one in a row")
     for index, sample in enumerate(samples):
-        _check(sample, index)
+        _check_sample(sample, index)
     lengths = [sample.num_tokens for sample in samples]
 
     def flat(name: str, dtype: torch.dtype) -> torch.Tensor:
@@ -147,7 +147,7 @@ def make_row(samples: Sequence[Sample], minibatch: int = 0, names: tuple[SampleK
         share=total_share(samples),
         minibatch=minibatch,
         samples=names,
-        rewards=_rewards(samples),
+        rewards=_row_rewards(samples),
         discounts=samples[0].discounts,
     )
 
@@ -167,7 +167,7 @@ def padding_row(minibatch: int, discounts: tuple[float, ...]) -> MicroBatch:
     return replace(make_row([sample], minibatch), rewards=rewards, discounts=discounts)
 
 
-def _check(sample: Sample, index: int) -> None:
+def _check_sample(sample: Sample, index: int) -> None:
     length = sample.num_tokens
     if length == 0:
         raise ValueError(f"sample {index} of the row is empty: expected at least one token")
@@ -178,7 +178,7 @@ def _check(sample: Sample, index: int) -> None:
         raise ValueError(f"sample {index} of the row: its first token is in the loss, but nothing predicts it")
 
 
-def _rewards(samples: Sequence[Sample]) -> torch.Tensor | None:
+def _row_rewards(samples: Sequence[Sample]) -> torch.Tensor | None:
     """[M, T] of a row: the value on each sample's last sampled token, then the streams; None where none has any."""
     kinds = {(sample.reward is None, tuple((s.name, s.discount) for s in sample.streams)) for sample in samples}
     if len(kinds) > 1:

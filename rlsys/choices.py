@@ -89,17 +89,17 @@ def add_search_paths(recipe: Path) -> None:
 
 def extend_path() -> list[str]:
     """Have imports look, behind ours, where a user's modules may lie: the folders that it returns."""
-    places = _places()
+    places = _search_folders()
     sys.path.extend(folder for folder in places if folder not in sys.path)
     return places
 
 
 def own_folders() -> list[str]:
     """Where classes that are not ours were looked for: other processes have to look there too."""
-    return [folder for folder in _places() if folder in sys.path]
+    return [folder for folder in _search_folders() if folder in sys.path]
 
 
-def _places() -> list[str]:
+def _search_folders() -> list[str]:
     """Folders of recipes, and the working one, which may have been removed while the run continues."""
     with contextlib.suppress(FileNotFoundError):
         return list(dict.fromkeys((*search_paths, os.getcwd())))

@@ -152,7 +152,7 @@ class Levelled:
         self._weigh = STRATEGIES[config.name]
         self.memory = Memory(levels={name: Level(size=len(indices)) for name, indices in members.items()})
         if state:
-            self.memory = _memory(state, members)
+            self.memory = _restore_memory(state, members)
 
     def draw(self, sequence: int) -> DrawnTask:
         memory = self.memory
@@ -236,16 +236,16 @@ class Levelled:
     def state(self) -> dict[str, Any]:
         memory = self.memory
         parts: dict[str, Mapping[Any, Any]] = {"levels": memory.levels, "rests": memory.rests, "open": memory.open}
-        plain = {name: {str(key): _plain(entry) for key, entry in entries.items()} for name, entries in parts.items()}
+        plain = {name: {str(key): _as_dict(entry) for key, entry in entries.items()} for name, entries in parts.items()}
         return {**plain, "reached": memory.reached}
 
 
-def _plain(record: Any) -> dict[str, Any]:
+def _as_dict(record: Any) -> dict[str, Any]:
     """Of a record of plain values, as `asdict` has it; of a hundred thousand that takes four times as long."""
     return {name: getattr(record, name) for name in record.__slots__}
 
 
-def _memory(state: Mapping[str, Any], members: Mapping[str, Sequence[int]]) -> Memory:
+def _restore_memory(state: Mapping[str, Any], members: Mapping[str, Sequence[int]]) -> Memory:
     """From a state, where every key is a text."""
     memory = Memory(
         levels={name: Level(**values) for name, values in state["levels"].items()},

@@ -48,7 +48,7 @@ class Dialogue:
             branch = self._branches[after]
         is_new = branch not in self._tips
         turn = turn_after(NOTHING if is_new else self.seen(after), context, completion)
-        begins = _begin(heard, after, is_new) if turn.starts_sample else None
+        begins = _sample_begin(heard, after, is_new) if turn.starts_sample else None
         self._tips[branch] = len(self.turns)
         self.turns.append(replace(turn, number=len(self.turns), after=after, begins=begins))
         said = completion.said or Message(role="assistant", content=completion.text)
@@ -114,13 +114,13 @@ class Dialogue:
         prompt = self._heard[0] if order else heard
         messages = list(prompt)
         for at in order:
-            messages += map(_not_sampled, self._heard[at] if at else ())
+            messages += map(_without_token_data, self._heard[at] if at else ())
             messages.append(Message(role="assistant", content=self.turns[at].completion.text))
-        messages += map(_not_sampled, heard if order else ())
+        messages += map(_without_token_data, heard if order else ())
         return tuple(self.turns[at] for at in order), tuple(messages), len(prompt)
 
 
-def _begin(heard: Sequence[Message], after: int | None, is_new: bool) -> SampleBegin:
+def _sample_begin(heard: Sequence[Message], after: int | None, is_new: bool) -> SampleBegin:
     """Why a sample begins. is_new: whether it is a branch of its own."""
     if after is not None:
         return SampleBegin.AGAIN if is_new else SampleBegin.REWRITTEN
@@ -128,7 +128,7 @@ def _begin(heard: Sequence[Message], after: int | None, is_new: bool) -> SampleB
     return SampleBegin.RETOLD if retold else SampleBegin.CONVERSATION
 
 
-def _not_sampled(message: Message) -> Message:
+def _without_token_data(message: Message) -> Message:
     if message.role != "assistant":
         return message
     return replace(message, role="user", content=f"(the assistant's, as it was sent) {message.content}", calls=())

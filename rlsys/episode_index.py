@@ -37,9 +37,9 @@ def index_row(
 
     solved_by: parts of the reward, and what one of them must exceed for the task to count as solved.
     """
-    task, failure, metrics = (_mapping(line.get(key)) for key in ("task", "failure", "metrics"))
-    parts, seconds = (_numbers(line.get(key)) for key in ("parts", "seconds"))
-    messages, versions = _list(line.get("messages")), _versions(line.get("weight_versions"))
+    task, failure, metrics = (_mapping_or_empty(line.get(key)) for key in ("task", "failure", "metrics"))
+    parts, seconds = (_finite_numbers(line.get(key)) for key in ("parts", "seconds"))
+    messages, versions = _list_or_empty(line.get("messages")), _integers(line.get("weight_versions"))
     return {
         "file": place.file,
         "offset": place.offset,
@@ -48,21 +48,21 @@ def index_row(
         "stage": place.stage,
         "play": place.play,
         "when": place.when,
-        "sequence": _whole(line.get("sequence")),
-        "sibling": _whole(line.get("sibling")),
-        "attempt": _whole(line.get("attempt")),
-        "task_id": _text(task.get("task_id")),
-        "reward": _number(line.get("reward")),
+        "sequence": _integer_or_none(line.get("sequence")),
+        "sibling": _integer_or_none(line.get("sibling")),
+        "attempt": _integer_or_none(line.get("attempt")),
+        "task_id": _text_or_none(task.get("task_id")),
+        "reward": _finite_or_none(line.get("reward")),
         "parts": parts,
         "correct": _is_correct(line.get("correct"), parts, solved_by),
-        "advantage": _number(line.get("advantage")),
-        "tokens": _whole(line.get("num_tokens")),
+        "advantage": _finite_or_none(line.get("advantage")),
+        "tokens": _integer_or_none(line.get("num_tokens")),
         "turns": sum(isinstance(message, dict) and message.get("role") == "assistant" for message in messages),
-        "calls": int(_number(metrics.get(CALLS)) or 0),
-        "end": _text(line.get("end")),
+        "calls": int(_finite_or_none(metrics.get(CALLS)) or 0),
+        "end": _text_or_none(line.get("end")),
         "truncated": line.get("truncated") is True,
-        "failure": _text(failure.get("kind")),
-        "worker": _text(line.get("worker")),
+        "failure": _text_or_none(failure.get("kind")),
+        "worker": _text_or_none(line.get("worker")),
         "first_version": min(versions, default=None),
         "last_version": max(versions, default=None),
         "seconds": round(math.fsum(seconds.values()), 4),
@@ -78,33 +78,33 @@ def _is_correct(verdict: Any, parts: Mapping[str, float], solved_by: Mapping[str
     return any(parts[part] > least for part, least in thresholds.items()) if thresholds else None
 
 
-def _versions(value: Any) -> list[int]:
-    spans = [_list(span) for turn in _list(value) for span in _list(turn)]
+def _integers(value: Any) -> list[int]:
+    spans = [_list_or_empty(span) for turn in _list_or_empty(value) for span in _list_or_empty(turn)]
     return [span[0] for span in spans if span and type(span[0]) is int]
 
 
-def _numbers(value: Any) -> dict[str, float]:
-    numbers = {str(key): _number(raw) for key, raw in _mapping(value).items()}
+def _finite_numbers(value: Any) -> dict[str, float]:
+    numbers = {str(key): _finite_or_none(raw) for key, raw in _mapping_or_empty(value).items()}
     return {key: number for key, number in numbers.items() if number is not None}
 
 
-def _mapping(value: Any) -> Mapping[str, Any]:
+def _mapping_or_empty(value: Any) -> Mapping[str, Any]:
     return value if isinstance(value, Mapping) else {}
 
 
-def _list(value: Any) -> list[Any]:
+def _list_or_empty(value: Any) -> list[Any]:
     """A tuple is what JSON has a list for, before it was written."""
     return list(value) if isinstance(value, list | tuple) else []
 
 
-def _text(value: Any) -> str | None:
+def _text_or_none(value: Any) -> str | None:
     return str(value) if isinstance(value, str) and value else None
 
 
-def _whole(value: Any) -> int | None:
+def _integer_or_none(value: Any) -> int | None:
     return value if type(value) is int else None
 
 
-def _number(value: Any) -> float | None:
+def _finite_or_none(value: Any) -> float | None:
     """Strict JSON has no word for what is not finite, and a whole number may be larger than any float."""
     return value if type(value) in (int, float) and abs(value) <= sys.float_info.max else None

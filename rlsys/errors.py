@@ -113,11 +113,11 @@ def refuse_unread(config: Any, prefix: str, keys: Collection[str], because: str)
 def differences(before: Mapping[str, object], now: Mapping[str, object]) -> str:
     """`seed=1, not 2; env.style='choice', not None`: the first few; empty where nothing differs."""
     keys = [key for key in {**before, **now} if before.get(key) != now.get(key)]
-    changes = [f"{key}={_short(before.get(key))}, not {_short(now.get(key))}" for key in keys[:MOST_SHOWN]]
+    changes = [f"{key}={_shorten(before.get(key))}, not {_shorten(now.get(key))}" for key in keys[:MOST_SHOWN]]
     return "; ".join(changes + [f"{len(keys) - MOST_SHOWN} more"] * (len(keys) > MOST_SHOWN))
 
 
-def _short(value: object) -> str:
+def _shorten(value: object) -> str:
     text = repr(value)
     return text if len(text) <= 80 else f"{text[:60]} ... {text[-16:]}"
 

@@ -46,42 +46,42 @@ def read_answer(record: dict[str, Any], where: str) -> Example:
 
     P and M are a text or a list of {"role", "content"}. Raises BadInput that names the line and the key.
     """
-    record = _known(record, where)
+    record = _known_columns(record, where)
     keys = [key for key in ("messages", "response") if key in record]
     if len(keys) != 1:
         problem = 'both "messages" and' if keys else 'neither "messages" nor'
         raise BadInput(f'{problem} "response"', where=where, expected="one of them")
-    messages = _conversation(record, keys[0], "assistant", where)
+    messages = _read_conversation(record, keys[0], "assistant", where)
     if "prompt" in record:
         refuse_echo(record["prompt"], record[keys[0]], where)
-        prompt, messages = split_answer(_conversation(record, "prompt", "user", where), messages, where)
+        prompt, messages = split_answer(_read_conversation(record, "prompt", "user", where), messages, where)
     else:
         first = _first_of_assistant(messages) % len(messages)  # none: all of it is the prompt of nothing
         prompt, messages = messages[:first], messages[first:]
         if not prompt:
             raise BadInput('no "prompt", and no message before the assistant\'s first', where=where)
-    samples, truncated = read_samples(record, "samples", where), _flag(record, "truncated", where)
+    samples, truncated = read_samples(record, "samples", where), _read_flag(record, "truncated", where)
     truncated = truncated or record.get("finish_reason") in CUT_OFF
-    return _example(record, where, prompt, [Answer(messages=messages, samples=samples, truncated=truncated)])
+    return _make_example(record, where, prompt, [Answer(messages=messages, samples=samples, truncated=truncated)])
 
 
 def read_pair(record: dict[str, Any], where: str) -> Example:
     """`{"prompt": P, "chosen": M, "rejected": M}`, or without "prompt" both as whole conversations. Raises BadInput
     that names the line and the key."""
-    record = _known(record, where)
+    record = _known_columns(record, where)
     for key in ("chosen", "rejected"):
         if key not in record:
             raise BadInput(f'no "{key}"', where=where, expected='{"prompt", "chosen", "rejected"}')
     if "prompt" in record:
         refuse_echo(record["prompt"], record["chosen"], where)  # a bad answer may well repeat it
-        own_prompt = _conversation(record, "prompt", "user", where)
+        own_prompt = _read_conversation(record, "prompt", "user", where)
     else:
-        conversation = _conversation(record, "chosen", "assistant", where)
+        conversation = _read_conversation(record, "chosen", "assistant", where)
         own_prompt = conversation[: _first_of_assistant(conversation)]
         if not own_prompt:
             raise BadInput('no "prompt", and no message before the assistant\'s first', where=where)
     parts = [
-        split_answer(own_prompt, _conversation(record, key, "assistant", where), where)
+        split_answer(own_prompt, _read_conversation(record, key, "assistant", where), where)
         for key in ("chosen", "rejected")
     ]
     prompt, responses = parts[0][0], [messages for _, messages in parts]
@@ -91,7 +91,7 @@ def read_pair(record: dict[str, Any], where: str) -> Example:
         Answer(
             messages=messages,
             samples=read_samples(record, f"{key}_samples", where),
-            truncated=_flag(record, f"{key}_truncated", where),
+            truncated=_read_flag(record, f"{key}_truncated", where),
         )
         for key, messages in zip(("chosen", "rejected"), responses, strict=True)
     ]
@@ -99,17 +99,17 @@ def read_pair(record: dict[str, Any], where: str) -> Example:
         raise BadInput("an answer of a pair in several samples", where=where, expected="one each")
     if answers[0] == answers[1]:
         raise BadInput('"chosen" and "rejected" are the same', where=where)
-    return _example(record, where, prompt, answers)
+    return _make_example(record, where, prompt, answers)
 
 
-def _known(record: dict[str, Any], where: str) -> dict[str, Any]:
+def _known_columns(record: dict[str, Any], where: str) -> dict[str, Any]:
     """Without what is null: a file that was joined of several has the columns of all. Raises BadInput for a column that
     would change what is learned, and that nothing reads."""
     refuse_columns(record, where, taught=True)
     return {key: value for key, value in record.items() if value is not None}
 
 
-def _flag(record: Mapping[str, Any], key: str, where: str) -> bool:
+def _read_flag(record: Mapping[str, Any], key: str, where: str) -> bool:
     value = record.get(key, False)
     if not isinstance(value, bool):
         raise BadInput(where=where, key=f'"{key}"', found=format_value(value), expected="true or false")
@@ -143,7 +143,7 @@ def _first_of_assistant(messages: tuple[Message, ...]) -> int:
     return next((index for index, message in enumerate(messages) if message.role == "assistant"), len(messages))
 
 
-def _example(record: dict[str, Any], where: str, prompt: tuple[Message, ...], answers: list[Answer]) -> Example:
+def _make_example(record: dict[str, Any], where: str, prompt: tuple[Message, ...], answers: list[Answer]) -> Example:
     for answer in answers:
         if not answer.samples:  # what was sampled may be the end of the message alone
             require_learnable(answer.messages, where)
@@ -171,7 +171,7 @@ def _digest(value: object) -> str:
     return hashlib.blake2b(json.dumps(value).encode(), digest_size=12).hexdigest()
 
 
-def _conversation(record: Mapping[str, Any], key: str, role: str, where: str) -> tuple[Message, ...]:
+def _read_conversation(record: Mapping[str, Any], key: str, role: str, where: str) -> tuple[Message, ...]:
     """A text or a list of messages, of what a tokenizer can take."""
     value, place = record.get(key), f'{where}: "{key}"'
     if isinstance(value, str):

@@ -72,13 +72,13 @@ def rename_synced(folder: Path, final: Path) -> Path:
     the whole of it there or nothing."""
     for parent, _, names in os.walk(folder):
         for name in (*names, "."):
-            _sync(Path(parent, name))
+            _fsync_path(Path(parent, name))
     folder.rename(final)
-    _sync(final.parent)
+    _fsync_path(final.parent)
     return final
 
 
-def _sync(path: Path) -> None:
+def _fsync_path(path: Path) -> None:
     with naming(path):
         opened = os.open(path, os.O_RDONLY)
         try:

@@ -125,7 +125,7 @@ class Journal:
         Raises BadInput where rows before the mark are lost: what the weights have seen is then unknown.
         """
         self.path = path
-        self.mark, lineage, self.chain, size = _look(path)
+        self.mark, lineage, self.chain, size = _scan_file(path)
         if keep is not None and keep > self.mark:
             raise BadInput(
                 f"it has {self.mark} rows, and the checkpoint was saved after {keep}: restore the file, go "
@@ -212,7 +212,7 @@ class Journal:
             self._file.close()
 
 
-def _look(path: Path) -> tuple[int, int, str, int]:
+def _scan_file(path: Path) -> tuple[int, int, str, int]:
     """(rows, the last lineage or -1, the last row's chain, bytes up to a torn row), in one pass. What is as it was
     written is not taken apart. Raises BadInput with the line that is damaged."""
     rows, lineage, chain, size = 0, -1, "", 0
@@ -247,12 +247,12 @@ def _surviving_lines(path: Path) -> Iterator[tuple[int, bytes]]:
     """The lines that no later `Begin` made void. The file is read twice: which ones those are is known at its end."""
     begins = ((number, read_row(line, f"{path} line {number}")) for number, line in _whole_lines(path) if BEGIN in line)
     lines, position = _whole_lines(path), 0
-    for alive in _stretches((number - 1, row) for number, row in begins):
+    for alive in _surviving_slices((number - 1, row) for number, row in begins):
         yield from islice(lines, alive.start - position, alive.stop and alive.stop - position)
         position = alive.stop or 0
 
 
-def _stretches(rows: Iterable[tuple[int, Row]]) -> list[slice]:
+def _surviving_slices(rows: Iterable[tuple[int, Row]]) -> list[slice]:
     """Which rows survive, in order, of these with their places, among which is every `Begin`."""
     alive = [slice(0, None)]
     for place, row in rows:
@@ -287,7 +287,7 @@ def read_row(line: bytes, where: str) -> Row:
 
 def surviving_rows(rows: Sequence[Row]) -> list[Row]:
     """The rows that led to the weights that exist now."""
-    return [row for alive in _stretches(enumerate(rows)) for row in rows[alive]]
+    return [row for alive in _surviving_slices(enumerate(rows)) for row in rows[alive]]
 
 
 def drop_later_outcomes(rows: Iterable[Row], step: int) -> list[Row]:

@@ -39,9 +39,9 @@ def mismatch_metrics(logp_T: torch.Tensor, row: MicroBatch, version: int) -> Met
         "mismatch/mean": Mean(gap_N.sum().item(), gap_N.numel()),
         "mismatch/max": Max(gap_N.max().item()),
         "mismatch/outside_0.1": Mean(float(((ratio_N < 0.9) | (ratio_N > 1.1)).sum()), gap_N.numel()),
-        **_means(gap_N, depth_N, [f"depth_{name}" for name in DEPTH_NAMES]),
-        **_means(gap_N, turn_N, [f"turn_{name}" for name in TURN_NAMES]),
-        **_means(gap_N, mixed_N, ["one_version", "mixed_versions"]),
+        **_mean_by_bin(gap_N, depth_N, [f"depth_{name}" for name in DEPTH_NAMES]),
+        **_mean_by_bin(gap_N, turn_N, [f"turn_{name}" for name in TURN_NAMES]),
+        **_mean_by_bin(gap_N, mixed_N, ["one_version", "mixed_versions"]),
     }
 
 
@@ -51,24 +51,24 @@ def turns(row: MicroBatch) -> torch.Tensor:
     begins_T = sampled_T.clone()
     begins_T[1:] &= ~sampled_T[:-1]  # a sample's first token is never sampled, so no message runs into the next one
     begun_T = begins_T.cumsum(0)
-    sample_T = _samples(row)
+    sample_T = _sample_numbers(row)
     return begun_T - begun_T[row.cu_seqlens[:-1].long()][sample_T] + row.first_turns[sample_T] - 1
 
 
 def _has_older_tokens(row: MicroBatch, version: int) -> torch.Tensor:
     """[T]: whether the token's sample has tokens of older weights too."""
     older_T = (row.versions >= 0) & (row.versions < version)
-    older_S = torch.zeros_like(row.first_turns).index_add(0, _samples(row), older_T.long())
-    return older_S[_samples(row)] > 0
+    older_S = torch.zeros_like(row.first_turns).index_add(0, _sample_numbers(row), older_T.long())
+    return older_S[_sample_numbers(row)] > 0
 
 
-def _samples(row: MicroBatch) -> torch.Tensor:
+def _sample_numbers(row: MicroBatch) -> torch.Tensor:
     """[T]: the number of each token's sample in the row."""
     lengths_S = row.cu_seqlens.diff().long()
     return torch.repeat_interleave(torch.arange(len(lengths_S), device=lengths_S.device), lengths_S)
 
 
-def _means(gap_N: torch.Tensor, bin_N: torch.Tensor, names: Sequence[str]) -> Metrics:
+def _mean_by_bin(gap_N: torch.Tensor, bin_N: torch.Tensor, names: Sequence[str]) -> Metrics:
     """The mean of each bin that has a token."""
     member_BN = bin_N == torch.arange(len(names), device=bin_N.device)[:, None]
     sums = torch.where(member_BN, gap_N, 0.0).sum(-1).tolist()

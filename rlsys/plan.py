@@ -74,7 +74,7 @@ def plan_batch(
         raise ValueError(f"{len(samples)} samples without a token to train on: expected at least one")
     if minibatches < 1:
         raise ValueError(f"minibatches={minibatches}: expected at least 1")
-    num_units = len(_units(samples, samples_per_unit))
+    num_units = len(_sample_units(samples, samples_per_unit))
     minibatches = min(minibatches, num_units)
     bounds = [num_units * index // minibatches * samples_per_unit for index in range(minibatches + 1)]
     parts = [samples[start:end] for start, end in pairwise(bounds)]
@@ -147,14 +147,14 @@ def pack(
     """
     if tokens_per_row < 1:
         raise ValueError(f"tokens_per_row={tokens_per_row}: expected at least 1")
-    units = _units(samples, samples_per_unit)
+    units = _sample_units(samples, samples_per_unit)
     lengths = [sum(sample.num_tokens for sample in unit) for unit in units]
     if in_order:
-        rows = _in_order(lengths, tokens_per_row)
+        rows = _pack_in_order(lengths, tokens_per_row)
     else:
         longest_first = sorted(range(len(units)), key=lambda index: (-lengths[index], index))
         first_fit = _first_fit(longest_first, lengths, tokens_per_row)
-        rows = _spread(longest_first, lengths, len(first_fit), tokens_per_row) or first_fit
+        rows = _balance_rows(longest_first, lengths, len(first_fit), tokens_per_row) or first_fit
     return [[sample for index in row for sample in units[index]] for row in sorted(sorted(row) for row in rows)]
 
 
@@ -193,13 +193,13 @@ def row_cost(lengths: Sequence[int]) -> float:
     return float(sum(length + length * length / QUADRATIC_LENGTH for length in lengths))
 
 
-def _units(samples: Sequence[SampleRef], samples_per_unit: int) -> list[Sequence[SampleRef]]:
+def _sample_units(samples: Sequence[SampleRef], samples_per_unit: int) -> list[Sequence[SampleRef]]:
     if samples_per_unit < 1 or len(samples) % samples_per_unit:
         raise ValueError(f"{len(samples)} samples in units of samples_per_unit={samples_per_unit}: expected a multiple")
     return [samples[start : start + samples_per_unit] for start in range(0, len(samples), samples_per_unit)]
 
 
-def _in_order(lengths: Sequence[int], capacity: int) -> list[list[int]]:
+def _pack_in_order(lengths: Sequence[int], capacity: int) -> list[list[int]]:
     """Neighbours in as few rows as that takes, the longest of them as short as it can be."""
 
     def rows(limit: int) -> list[list[int]]:
@@ -209,7 +209,7 @@ def _in_order(lengths: Sequence[int], capacity: int) -> list[list[int]]:
     return rows(bisect_left(range(capacity), True, key=lambda limit: len(rows(limit)) <= fewest))
 
 
-def _spread(
+def _balance_rows(
     longest_first: Sequence[int], lengths: Sequence[int], num_rows: int, capacity: int
 ) -> list[list[int]] | None:
     """Longest first, always to the emptiest of `num_rows` rows; None when something does not fit."""

@@ -292,7 +292,7 @@ def read_messages(values: Sequence[Any], where: str, roles: Sequence[str]) -> tu
             content = ""
         if not isinstance(content, str):
             raise BadInput(f"{where}[{index}].content is {kind_of(content)}", expected="a text")
-        tool, call_id = (_first_of(value, *keys) for keys in (("tool", "name"), ("call_id", "tool_call_id")))
+        tool, call_id = (_first_text(value, *keys) for keys in (("tool", "name"), ("call_id", "tool_call_id")))
         origin = {"tool": tool, "call_id": call_id} if role == "tool" else {}
         messages.append(Message(role=role, content=content, inline=value.get("inline") is True, calls=calls, **origin))
     return tuple(messages)
@@ -314,7 +314,7 @@ def _read_calls(message: Mapping[str, Any], where: str) -> tuple[ToolCall, ...]:
             raise BadInput("is no list of calls", where=where, key='"tool_calls"', expected='"name" and "arguments"')
         for part in (call, inner or {}):
             refuse_other_call_keys(part, where)
-        calls.append(ToolCall(name=name, arguments=arguments, call_id=_first_of(call, "id", "call_id")))
+        calls.append(ToolCall(name=name, arguments=arguments, call_id=_first_text(call, "id", "call_id")))
     return tuple(calls)
 
 
@@ -324,7 +324,7 @@ def call_json(call: ToolCall, *, texts: bool = True) -> dict[str, Any]:
     return {"type": "function", "id": call.call_id, "function": {"name": call.name, "arguments": arguments}}
 
 
-def _first_of(value: Mapping[str, Any], *keys: str) -> str:
+def _first_text(value: Mapping[str, Any], *keys: str) -> str:
     """The first that is there, as a text: some number their calls."""
     return next((str(value[key]) for key in keys if isinstance(value.get(key), str | int) and value[key] != ""), "")
 
@@ -340,10 +340,10 @@ def read_samples(record: Mapping[str, Any], key: str, where: str) -> tuple[Token
     value = record.get(key, [])
     if not isinstance(value, list) or not all(isinstance(sample, dict) for sample in value):
         raise BadInput("is no list of objects", where=where, key=f'"{key}"')
-    return tuple(_one_sample(sample, f'{where}: "{key}"[{index}]') for index, sample in enumerate(value))
+    return tuple(_read_sample(sample, f'{where}: "{key}"[{index}]') for index, sample in enumerate(value))
 
 
-def _one_sample(value: dict[str, Any], where: str) -> Tokens:
+def _read_sample(value: dict[str, Any], where: str) -> Tokens:
     ids, spans = value.get("token_ids"), value.get("sampled")
     if not isinstance(ids, list) or not are_counts(ids):
         raise BadInput("is no list of whole numbers", where=where, key='"token_ids"')

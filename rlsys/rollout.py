@@ -189,11 +189,11 @@ async def run_episode(
     discarded, generate_s, tool_s = 0, 0.0, 0.0
     while True:
         attempt_seed = derive_seed(seed, "retry", len(budget.spent)) if budget.spent else seed
-        attempt = await _attempt(player, source, task, plan, max_turns, attempt_seed)
+        attempt = await _play_attempt(player, source, task, plan, max_turns, attempt_seed)
         generate_s, tool_s = generate_s + attempt.generate_s, tool_s + attempt.tool_s
         budget.ran_s += attempt.ran_s
         if attempt.broken is not None:
-            await _leave(attempt.env)
+            await _close_env(attempt.env)
         if attempt.broken is None or not budget.allows(attempt.broken):
             break
         discarded += sum(len(turn.completion.token_ids) for turn in attempt.turns)
@@ -224,7 +224,7 @@ async def run_episode(
     )
 
 
-async def _attempt(
+async def _play_attempt(
     player: Player, source: EpisodeSource, task: Task, plan: RolloutPlan, max_turns: int, seed: int
 ) -> _Attempt:
     """One attempt: turn by turn until the environment, a limit or something broken ends it."""
@@ -246,7 +246,7 @@ async def _attempt(
                     room = min(room, plan.max_response_tokens - spent)
                 if room <= 0 or clock.cut:
                     if not dialogue.turns:
-                        raise _prompt_too_long(task, len(context), plan.max_context)
+                        raise _prompt_too_long_error(task, len(context), plan.max_context)
                     attempt.end = EpisodeEnd.TIME_LIMIT if clock.cut else EpisodeEnd.TOKEN_LIMIT
                     break
                 request = TurnRequest(
@@ -261,23 +261,23 @@ async def _attempt(
                     logprobs=settings.logprobs,
                 )
                 completion = await _sample(attempt, context, request, player, clock)
-                if completion.stop in CUT and not _asked_to_cut(completion, request, settings):
+                if completion.stop in CUT and not _is_cut_by_turn_limit(completion, request, settings):
                     attempt.end = CUT[completion.stop]
                     break
-                step = await _step(attempt, env, max_turns - turn - 1, renderer, settings)
+                step = await _step_env(attempt, env, max_turns - turn - 1, renderer, settings)
                 if not step.replies:
                     attempt.end = step.end or attempt.end
                     break
                 settings = step.settings or settings
                 with _data_boundary("renderer"):
-                    continued = _continue(dialogue, renderer, step, settings.offer)
+                    continued = _extend_context(dialogue, renderer, step, settings.offer)
                 context = np.asarray(continued.context_ids, np.int32)
                 attempt.metrics[REPLIES] += continued.num_reply_tokens
                 spent += len(completion.token_ids) + continued.num_reply_tokens
             with _data_boundary("environment"):
                 attempt.state = await final_state(env)
     except TimeoutError:
-        attempt.broken = _too_late(plan.timeout_s, cut=attempt.sampling or clock.cut)
+        attempt.broken = _timeout_error(plan.timeout_s, cut=attempt.sampling or clock.cut)
     except EpisodeBroken as error:
         attempt.broken = error
     attempt.turns, attempt.messages, attempt.num_prompt = dialogue.lay_out()
@@ -286,7 +286,7 @@ async def _attempt(
     return attempt
 
 
-async def _leave(env: Any) -> None:
+async def _close_env(env: Any) -> None:
     """What an environment holds for an attempt that broke, such as a process, is not kept until its group is over."""
     if (close := getattr(env, "close", None)) is not None:
         with suppress(Exception):
@@ -295,22 +295,22 @@ async def _leave(env: Any) -> None:
                 await closing if isinstance(closing, Awaitable) else None
 
 
-def _prompt_too_long(task: Task, tokens: int, window: int) -> EpisodeBroken:
+def _prompt_too_long_error(task: Task, tokens: int, window: int) -> EpisodeBroken:
     detail = f"the prompt has {tokens} tokens, the context window {window}"
     return EpisodeBroken(Failure(kind=FailureKind.DATA, where=f"task {task.task_id}", detail=detail))
 
 
-def _too_late(timeout_s: float, *, cut: bool) -> EpisodeBroken:
+def _timeout_error(timeout_s: float, *, cut: bool) -> EpisodeBroken:
     failure = Failure(kind=FailureKind.TIMEOUT, where="episode", detail=f"not over after {timeout_s:g} s")
     return CutShort(failure) if cut else EpisodeBroken(failure)
 
 
-def _asked_to_cut(completion: Completion, request: TurnRequest, settings: TurnSettings) -> bool:
+def _is_cut_by_turn_limit(completion: Completion, request: TurnRequest, settings: TurnSettings) -> bool:
     """Whose limit it was, and no count of tokens, tells: a model at an address counts its own."""
     return completion.stop is TurnStop.LENGTH and request.max_tokens == settings.max_tokens
 
 
-def _continue(dialogue: Dialogue, renderer: Renderer, step: Step, offer: ToolOffer | None) -> Continuation:
+def _extend_context(dialogue: Dialogue, renderer: Renderer, step: Step, offer: ToolOffer | None) -> Continuation:
     if step.reset_context:
         ids = np.asarray(renderer.prompt_ids(step.replies, offer), np.int32)
         continued = Continuation(context_ids=ids, replies=step.replies, num_reply_tokens=len(ids))
@@ -343,7 +343,7 @@ async def _sample(attempt: _Attempt, context: Ints, request: TurnRequest, player
     return completion
 
 
-async def _step(attempt: _Attempt, env: Any, turns_left: int, renderer: Renderer, settings: TurnSettings) -> Step:
+async def _step_env(attempt: _Attempt, env: Any, turns_left: int, renderer: Renderer, settings: TurnSettings) -> Step:
     """What the environment says to the last message."""
     started, dialogue = time.monotonic(), attempt.dialogue
     completion, said = dialogue.turns[-1].completion, dialogue.said[-1]

@@ -116,11 +116,11 @@ def sample_trajectory(trajectory: Trajectory, advantage: float) -> list[Sample]:
         if len(stream.values) != trajectory.num_sampled:
             mismatch = f"{len(stream.values)} values for {trajectory.num_sampled} sampled tokens"
             raise ValueError(f"stream {stream.name!r} of {name}: {mismatch}")
-    pieces = [_piece(turn, f"turn {index} of {name}") for index, turn in enumerate(trajectory.turns)]
+    pieces = [_turn_piece(turn, f"turn {index} of {name}") for index, turn in enumerate(trajectory.turns)]
     turns = count_tokens(trajectory)
     sampled = [0, *turns[:, 2].cumsum().tolist()]  # before each turn
     return [
-        _join(
+        _join_pieces(
             pieces[layout.first : layout.end],
             layout.num_tokens,
             advantage,
@@ -166,7 +166,7 @@ def advantages_by_turn(
         if values is None:
             continue
         for index in range(layout.first, layout.end):
-            versions = _versions(trajectory.turns[index].completion, f"turn {index}")
+            versions = _token_versions(trajectory.turns[index].completion, f"turn {index}")
             fresh = np.flatnonzero(is_fresh(versions, version=version, max_token_lag=max_token_lag))
             if at + len(fresh) > len(values):
                 return []
@@ -180,7 +180,7 @@ def advantages_by_turn(
 _Piece = tuple[Ints, Bools, Floats, Ints]  # [L] each: ids, loss mask, log-probabilities, versions of a turn
 
 
-def _piece(turn: Turn, where: str) -> _Piece:
+def _turn_piece(turn: Turn, where: str) -> _Piece:
     """What a prompt, a tool or the environment wrote is outside of the loss mask (elsewhere `response_mask`)."""
     completion, added, sampled = turn.completion, len(turn.added_ids), len(turn.completion.token_ids)
     if turn.starts_sample and not added:
@@ -191,11 +191,11 @@ def _piece(turn: Turn, where: str) -> _Piece:
         np.concatenate([turn.added_ids, completion.token_ids]),
         np.repeat([False, True], [added, sampled]),
         np.concatenate([np.zeros(added, np.float32), completion.logprobs]),
-        np.concatenate([np.full(added, -1, np.int32), _versions(completion, where)]),
+        np.concatenate([np.full(added, -1, np.int32), _token_versions(completion, where)]),
     )
 
 
-def _join(pieces: Sequence[_Piece], num_tokens: int, advantage: float, **more: Any) -> Sample:
+def _join_pieces(pieces: Sequence[_Piece], num_tokens: int, advantage: float, **more: Any) -> Sample:
     token_ids, loss_mask, logprobs, versions = (
         np.concatenate(parts)[:num_tokens] for parts in zip(*pieces, strict=True)
     )
@@ -209,7 +209,7 @@ def _join(pieces: Sequence[_Piece], num_tokens: int, advantage: float, **more: A
     )
 
 
-def _versions(completion: Completion, where: str) -> Ints:
+def _token_versions(completion: Completion, where: str) -> Ints:
     position = 0
     for span in completion.spans:
         if span.start != position or span.end < span.start:

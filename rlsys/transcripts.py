@@ -35,7 +35,7 @@ def read_transcript(line: bytes, split: Callable[[str], tuple[Message, ...]]) ->
     if (response is None) == (messages is None):
         problem = 'neither "response" nor' if response is None else '"response" and'
         raise BadInput(f'{problem} "messages"', where=HERE, expected="one of the two")
-    tokens = _flat(_optional_field(record, "token_ids", TOKENS))
+    tokens = _flat_token_ids(_optional_field(record, "token_ids", TOKENS))
     if tokens is None and "tokenizer" in record:  # without it, "samples" has another meaning
         samples = read_samples(record, "samples", HERE)
         tokens = tuple(token for part in samples for start, end in part.sampled for token in part.token_ids[start:end])
@@ -76,7 +76,7 @@ def _optional_field(record: Mapping[str, Any], key: str, kind: Kind, inside: str
     return value
 
 
-def _flat(tokens: list[Any] | None) -> tuple[int, ...] | None:
+def _flat_token_ids(tokens: list[Any] | None) -> tuple[int, ...] | None:
     if tokens is None:
         return None
     return tuple(token for entry in tokens for token in (entry if isinstance(entry, list) else (entry,)))

@@ -32,7 +32,7 @@ _INSTALLED = (f"{os.sep}site-packages{os.sep}", f"{os.sep}dist-packages{os.sep}"
 def describe_exception(error: BaseException) -> str:
     """ "KeyError: 'inventory' (world.py:61 in step)": in one line."""
     location = place(error)
-    return f"{type(error).__name__}: {_text(error)}" + (f" ({location})" if location else "")
+    return f"{type(error).__name__}: {_exception_text(error)}" + (f" ({location})" if location else "")
 
 
 def place(error: BaseException) -> str:
@@ -52,7 +52,7 @@ def trace(error: BaseException) -> str:
     Of a long one the beginning and the end. Empty where all the calls are ours.
     """
     report = traceback.TracebackException.from_exception(error, limit=-64)  # a recursion has 1,000 of them
-    ours = _leading_ours(report.stack)
+    ours = _count_own_leading_frames(report.stack)
     if ours == len(report.stack):
         return ""
     del report.stack[:ours]
@@ -61,7 +61,7 @@ def trace(error: BaseException) -> str:
     return stack_text if len(stack_text) <= TRACE else f"{stack_text[: TRACE // 2]}\n ...\n{stack_text[-TRACE // 2 :]}"
 
 
-def _leading_ours(stack: traceback.StackSummary) -> int:
+def _count_own_leading_frames(stack: traceback.StackSummary) -> int:
     """How many calls come before the first into code that is not ours."""
     prefixes = (*_OURS, *_LIBRARIES)
     return next((at for at, frame in enumerate(stack) if not frame.filename.startswith(prefixes)), len(stack))
@@ -78,7 +78,7 @@ def is_own_file(filename: str) -> bool:
     return not filename.startswith(prefixes) and not any(folder in filename for folder in _INSTALLED)
 
 
-def _text(error: BaseException) -> str:
+def _exception_text(error: BaseException) -> str:
     try:
         message = str(error)
     except Exception as worse:  # their own `__str__`

@@ -65,15 +65,15 @@ def measure(delivery: LoadResult, publication: WeightUpdate) -> LoadCheck:
     short = slice(None) if publication.tail_limit is None else slice(-1)
     gaps = logprob_gaps(delivery.probe_logprobs[short], publication.expected[short])
     mean = sum(gaps) / len(gaps)
-    refusal = _excess(mean, publication.limit)
+    refusal = _describe_excess(mean, publication.limit)
     if publication.tail_limit is not None and not refusal:
         theirs, ours = delivery.probe_logprobs[-1], publication.expected[-1]
         tail = mean_gap([theirs[-TAIL:]], [ours[-TAIL:]])
-        refusal = _excess(tail, publication.tail_limit, f" at the end of {len(ours) + 1} tokens")
+        refusal = _describe_excess(tail, publication.tail_limit, f" at the end of {len(ours) + 1} tokens")
     return LoadCheck(delivery=delivery, gap_mean=mean, gap_max=max(gaps), refusal=refusal)
 
 
-def _excess(mean: float, limit: float, where: str = "") -> str:
+def _describe_excess(mean: float, limit: float, where: str = "") -> str:
     return "" if mean <= limit else f"{mean:.3g}{where}, the limit is {limit:.3g}"
 
 

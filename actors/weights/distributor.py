@@ -93,15 +93,15 @@ class WeightDistributor:
 
     async def ensure(self, nodes: Iterable[str]) -> None:
         """Each of these nodes has a weight store that lives. Raises RunFailed where one cannot be had."""
-        await asyncio.gather(*(self._up(node) for node in set(nodes)))
+        await asyncio.gather(*(self._ensure_node(node) for node in set(nodes)))
 
-    async def _up(self, name: str) -> _Node:
+    async def _ensure_node(self, name: str) -> _Node:
         if name not in self.nodes:
-            self.nodes[name] = self._node(name)
+            self.nodes[name] = self._supervise(name)
         await self.nodes[name].life.ensure()
         return self.nodes[name]
 
-    def _node(self, name: str) -> _Node:
+    def _supervise(self, name: str) -> _Node:
         create, start = lambda: self._create(node), lambda handle: self._start(node, handle)
         life = Supervised(f"the weight store of node {name[:8]}", create, start, ray.kill, goal="keeping a version")
         node: _Node = _Node(name, life)
@@ -133,11 +133,11 @@ class WeightDistributor:
         try:
             await handle.stand.remote()
         except RayError as error:
-            self._dead(node, handle, reason(error))
+            self._declare_dead(node, handle, reason(error))
 
-    def _dead(self, node: _Node, handle: Any, why: str) -> None:
+    def _declare_dead(self, node: _Node, handle: Any, why: str) -> None:
         if node.life.declare_dead(handle, why) and self._delivery is not None:
-            self._spawn(self._look(self._delivery, node.name))
+            self._spawn(self._mark_present(self._delivery, node.name))
 
     async def _ask(self, node: _Node, method: str, *arguments: Any) -> Any:
         """A call to a weight store. Without an answer it is as good as dead. Raises RunFailed then, or SourceFailed."""
@@ -152,11 +152,11 @@ class WeightDistributor:
                 raise error.cause from error
             raise _Unable(f"{label}: {reason(error)}") from error
         except (RayError, RunFailed) as error:
-            self._dead(node, handle, reason(error))
+            self._declare_dead(node, handle, reason(error))
             raise RunFailed(f"{label}: {reason(error)}") from error
 
     async def _address(self, name: str) -> str:
-        node = await self._up(name)
+        node = await self._ensure_node(name)
         if not node.address:
             node.address = await self._ask(node, "serve", self._token)
         return node.address
@@ -207,9 +207,9 @@ class WeightDistributor:
         await asyncio.gather(*stops, return_exceptions=True)
 
     async def _fill(self, delivery: _Delivery, node: str) -> None:
-        await self._up(node)
+        await self._ensure_node(node)
         published = delivery.published
-        await self._look(delivery, node)  # also for what its ranks wrote: a weight store may have died since
+        await self._mark_present(delivery, node)  # also for what its ranks wrote: a weight store may have died since
         lacking = delivery.relay.lacking(node)
         if not lacking:
             return  # its ranks wrote all of it, or an earlier weight store brought it
@@ -222,12 +222,12 @@ class WeightDistributor:
             for stream in streams:
                 stream.cancel()
 
-    async def _look(self, delivery: _Delivery, node: str) -> None:
+    async def _mark_present(self, delivery: _Delivery, node: str) -> None:
         """See what a node has: a new weight store has what an earlier one brought, and a lost node has nothing."""
         parts: list[int] | None = None
         while parts is None:
             try:
-                parts = await self._ask_parts(await self._up(node), delivery.published)
+                parts = await self._ask_parts(await self._ensure_node(node), delivery.published)
             except RunFailed as error:
                 log.warning("%s", error)
                 parts = []
@@ -277,14 +277,14 @@ class WeightDistributor:
             return await self._blame(delivery, number, source, error)
         try:
             await self._address(node)
-            receiver = await self._up(node)
+            receiver = await self._ensure_node(node)
             await self._ask(receiver, "fetch", published, number, address, self._options.fetch_timeout_s)
         except SourceFailed as error:
             return await self._blame(delivery, number, source, error)
         except _Unable:
             raise
         except RunFailed:
-            await self._look(delivery, node)  # its weight store died, and has what it had once it is back
+            await self._mark_present(delivery, node)  # its weight store died, and has what it had once it is back
             return False
         delivery.carried += part.bytes
         delivery.ended = time.monotonic()
@@ -293,7 +293,7 @@ class WeightDistributor:
     async def _blame(self, delivery: _Delivery, number: int, source: str, error: Exception) -> bool:
         log.warning("%s", error)
         delivery.relay.mark_failed(number, source)
-        await self._look(delivery, source)  # it may be back by now, with all that it had
+        await self._mark_present(delivery, source)  # it may be back by now, with all that it had
         return False
 
     async def _notify(self) -> None:

@@ -58,14 +58,14 @@ class OPD(PolicyGradient):
     def credit(self, rows: Sequence[MicroBatch], moments: Moments) -> list[MicroBatch]:
         """The teacher's log-probability of each sampled token less the policy's, as it was recorded: what is reported.
         `loss` takes the policy's own."""
-        return [self._compare(row, row.behavior_logprobs) for row in rows]
+        return [self._with_distance(row, row.behavior_logprobs) for row in rows]
 
     def loss(self, logp_T: torch.Tensor, entropy_T: torch.Tensor, row: MicroBatch, *, denominator: float) -> LossOutput:
         """REINFORCE on each token's distance from the teacher, with an entropy term."""
-        policy = reinforce(self.config, logp_T, self._compare(row, logp_T.detach()), denominator)
+        policy = reinforce(self.config, logp_T, self._with_distance(row, logp_T.detach()), denominator)
         return add_terms(self.config, policy, logp_T, entropy_T, row, denominator)
 
-    def _compare(self, row: MicroBatch, policy_T: torch.Tensor) -> MicroBatch:
+    def _with_distance(self, row: MicroBatch, policy_T: torch.Tensor) -> MicroBatch:
         if row.reference_logprobs is None:
             raise ValueError("a row without reference_logprobs: expected the pass of the teacher, learner.reference")
         keep, bound = row.loss_mask.bool(), self.config.advantage_clip

@@ -51,7 +51,7 @@ class EvalSet:
     the data, `env`, `reward` or `algorithm` removes all that the files give, and says so."""
 
     def __post_init__(self) -> None:
-        _check(self, "eval.sets: ")
+        _check_bounds(self, "eval.sets: ")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -113,7 +113,7 @@ class EvalConfig:
     kind of decoding `greedy/exact_match`."""
 
     def __post_init__(self) -> None:
-        _check(self, "eval.")
+        _check_bounds(self, "eval.")
         require_bounds(self, "eval.", "at least 1, or null", "budget_tokens", "concurrency")
         require_bounds(self, "eval.", "0 or more", "every")
         require_bounds(self, "eval.", "above 0, or null", "deadline_s")
@@ -125,7 +125,7 @@ class EvalConfig:
             require(plain, "eval.sets", name, "names of letters, digits, - and _ : they name files")
 
 
-def _check(config: EvalConfig | EvalSet, prefix: str) -> None:
+def _check_bounds(config: EvalConfig | EvalSet, prefix: str) -> None:
     or_null = ", or null" if isinstance(config, EvalSet) else ""
     require_bounds(config, prefix, f"at least 1{or_null}", "tasks", "seeds")
     require_bounds(config, prefix, "at least 1, or null", "max_turn_tokens", "max_response_tokens")

@@ -110,7 +110,7 @@ class Over:
         }
 
     def _lay_entries(self, below: Raw, change: Raw, of: Any, key: str) -> Raw:
-        entries = dict(_flat(change)) if _is_plain(of) else change
+        entries = dict(_flatten_names(change)) if _is_plain(of) else change
         left_out = [] if _may_be_none(of) else [name for name, value in entries.items() if value is None]
         changes = isinstance(change, Dotted) or (bool(left_out) and len(left_out) == len(entries))
         if left_out and not changes:
@@ -162,11 +162,11 @@ def clear(config: Any, values: Raw, of: Any, types: Mapping[str, Any], key: str 
             clear(config[name], value, hint, types, inner)
 
 
-def _flat(change: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+def _flatten_names(change: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
     """Names with dots in them, `my_rewards.digits`, where the values are no mappings."""
     for name, value in change.items():
         if isinstance(value, Dotted):
-            yield from ((f"{name}.{suffix}", inner) for suffix, inner in _flat(value))
+            yield from ((f"{name}.{suffix}", inner) for suffix, inner in _flatten_names(value))
         else:
             yield name, value
 

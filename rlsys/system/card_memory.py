@@ -90,13 +90,13 @@ def ask_cards(deadline_s: float = SMI_S, *, holders: bool = True) -> list[Card]:
 
     holders: whether it is asked for the processes on them, too.
     """
-    gpus, processes = _ask(GPUS, deadline_s) or _fill(_ask(FEWER, deadline_s)), ""
+    gpus, processes = _query_smi(GPUS, deadline_s) or _fill_fields(_query_smi(FEWER, deadline_s)), ""
     with suppress(DriverHangs):  # cards whose holders are not known
-        processes = _ask(PROCESSES, deadline_s) if gpus and holders else ""
+        processes = _query_smi(PROCESSES, deadline_s) if gpus and holders else ""
     return read_cards(gpus, processes)
 
 
-def _fill(gpus: str) -> str:
+def _fill_fields(gpus: str) -> str:
     """Lines that answer FEWER as those that answer GPUS, without what is not known."""
     parts = [line.rsplit(",", 1) for line in gpus.splitlines() if "," in line]
     return "\n".join(f"{known}, , , , {driver}, " for known, driver in parts)
@@ -115,7 +115,7 @@ def run_smi(query: str, form: str, deadline_s: float) -> subprocess.CompletedPro
     return subprocess.CompletedProcess(command, process.returncode, answer, errors)
 
 
-def _ask(query: str, deadline_s: float) -> str:
+def _query_smi(query: str, deadline_s: float) -> str:
     try:
         answer = run_smi(query, "csv,noheader,nounits", deadline_s)
     except OSError:

@@ -72,7 +72,7 @@ def lock(folder: Path) -> int:
     while True:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         with contextlib.suppress(FileNotFoundError):
-            descriptor = _try(folder)
+            descriptor = _open_locked(folder)
             if descriptor is not None:
                 return descriptor
         if time.monotonic() > until:
@@ -80,7 +80,7 @@ def lock(folder: Path) -> int:
         time.sleep(POLL_S)
 
 
-def _try(folder: Path) -> int | None:
+def _open_locked(folder: Path) -> int | None:
     """Its lock, unless another process has it or removes the folder at this moment."""
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
@@ -101,7 +101,7 @@ def _try_lock(folder: Path) -> Iterator[bool]:
     """Whether the lock was free, and then it is held inside."""
     descriptor = None
     with contextlib.suppress(OSError):  # gone meanwhile, or not ours
-        descriptor = _try(folder)
+        descriptor = _open_locked(folder)
     try:
         yield descriptor is not None
     finally:
