@@ -41,7 +41,7 @@ class Render(Protocol):
     def __call__(self, messages: Sequence[Message], *, open_turn: bool, offer: ToolOffer | None = None) -> str: ...
 
 
-def chat_form(messages: Sequence[Message], *, texts: bool) -> list[dict[str, Any]]:
+def to_template_messages(messages: Sequence[Message], *, texts: bool) -> list[dict[str, Any]]:
     """As templates take messages. texts: whether they take the arguments of a call as JSON text, not as an object."""
     chat: list[dict[str, Any]] = []
     for message in fold_inline(messages):
@@ -81,7 +81,7 @@ def join_results(replies: Sequence[Message]) -> tuple[Message, ...]:
     return tuple(joined)
 
 
-def texts_in(message: Message) -> str:
+def all_texts(message: Message) -> str:
     """All that a template is given of it to show."""
     return "\n".join((message.content, message.tool, message.call_id, *(str(call) for call in message.calls)))
 
@@ -112,11 +112,11 @@ def map_texts(message: Message, change: Callable[[str], str]) -> Message:
 def find_family(render: Render) -> Family | None:
     """The family of the calls that a template writes; None where it writes none, or in a way that no family reads."""
     with suppress(Exception):  # a template without tools may refuse them
-        return family_of(write_said(render, Message(role="assistant", content="", calls=(PROBE,)), PROBE_OFFER), PROBE)
+        return family_of(write_calls(render, Message(role="assistant", content="", calls=(PROBE,)), PROBE_OFFER), PROBE)
     return None
 
 
-def write_said(render: Render, message: Message, offer: ToolOffer) -> str:
+def write_calls(render: Render, message: Message, offer: ToolOffer) -> str:
     """What a model says that makes these calls, as its template writes it in a conversation.
 
     Raises ValueError where what stands around it does not say so, and what the template raises.

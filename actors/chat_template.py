@@ -11,7 +11,7 @@ from typing import Any
 
 from cachetools import LRUCache
 
-from actors.chat import ASKED, MARK, PROBE_OFFER, chat_form, find_family, fold_inline, require_tools
+from actors.chat import ASKED, MARK, PROBE_OFFER, find_family, fold_inline, require_tools, to_template_messages
 from envs.protocols.families.family import Family
 from envs.protocols.native import FAMILIES, read_calls
 from envs.text.words import THOUGHT_CLOSE, THOUGHT_OPEN
@@ -33,7 +33,7 @@ class ChatTemplate:
         self._left_out: LRUCache[object, str] = LRUCache(1000)  # the role that the template does not show, by all roles
 
     def render(self, messages: Sequence[Message], *, open_turn: bool, offer: ToolOffer | None = None) -> str:
-        chat = chat_form(messages, texts=self._argument_texts)
+        chat = to_template_messages(messages, texts=self._argument_texts)
         tools = read_schemas(offer.schemas) if offer is not None and offer.form == NATIVE else None
         text = self._tokenizer.apply_chat_template(
             chat, tools=tools or None, tokenize=False, add_generation_prompt=open_turn, **self._args

@@ -22,7 +22,7 @@ from envs import make_reward, new_player
 from envs.base import World
 from envs.rewards import Compares, RewardFunction
 from envs.services.stats import ToolStats, merge
-from rlsys.rollout import Env, EpisodeBroken, failure_of, settings_of
+from rlsys.rollout import Env, EpisodeBroken, failure_of, first_turn_settings
 from rlsys.state import final_state
 from rlsys.system.calls import SERVICE_TOKEN
 from rlsys.system.orphans import die_with
@@ -91,7 +91,7 @@ class EnvServer:
     async def open(self, group: int, episode: int, env: str, task: Task) -> tuple[tuple[Message, ...], TurnSettings]:
         """Begin an episode in the world whose config has this key: its first messages, and how they are answered."""
         opened = self._envs[group, episode] = await self._worlds[env].open_env(task)
-        return tuple(opened.first_messages()), settings_of(opened)
+        return tuple(opened.first_messages()), first_turn_settings(opened)
 
     async def step(self, group: int, episode: int, text: str, kwargs: Mapping[str, Any]) -> Step:
         """kwargs: what `Env.step` takes by name."""

@@ -89,7 +89,7 @@ class EnvWorkerPool:
         """`with worlds.play(plan, task) as playing:` around one group."""
         return GroupSession(self, next(self._numbers), plan, task)
 
-    def began(self, group: GroupSession) -> None:
+    def begin_group(self, group: GroupSession) -> None:
         self._playing[group.world] += 1
 
     def end_group(self, group: GroupSession) -> None:
@@ -178,7 +178,7 @@ class GroupSession:
         self._compares = False
 
     def __enter__(self) -> GroupSession:
-        self._worlds.began(self)
+        self._worlds.begin_group(self)
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -233,7 +233,7 @@ class GroupSession:
                 apart = await self._home.apart()
                 self._home.end_group(self)
                 self._worlds = apart
-                apart.began(self)
+                apart.begin_group(self)
         finally:
             self._moving.release()
 

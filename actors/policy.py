@@ -26,7 +26,7 @@ from envs.agents.app import MAX_BODY, make_chat_app
 from envs.agents.chat import ChatAnswer, ChatRequest, Refused, answer_of, history_key, split_history
 from envs.services.http import HttpService
 from rlsys.errors import BadInput
-from rlsys.rendering import report_of
+from rlsys.rendering import sampled_report
 from rlsys.rollout import TurnRequest
 from rlsys.types import Completion, Ints, Message, TurnStop
 
@@ -35,7 +35,7 @@ REMEMBERED = 256 << 20  # bytes of conversations that may go on
 
 
 @dataclass(frozen=True, slots=True)
-class Said:
+class SampledReply:
     context: Ints
     completion: Completion
     messages: tuple[Message, ...]  # up to and with the completion
@@ -55,7 +55,7 @@ class PolicyChat:
         self.model, self._engine, self._renderer = model, engine, renderer
         self._token = None if token is None else token.encode()
         self._numbers = itertools.count()
-        self._said: LRUCache[Any, Said] = LRUCache(REMEMBERED, lambda said: said.nbytes)
+        self._replies: LRUCache[Any, SampledReply] = LRUCache(REMEMBERED, lambda reply: reply.nbytes)
 
     @property
     def failed(self) -> bool:
@@ -78,14 +78,14 @@ class PolicyChat:
         """Its tokens, and the messages that they are: behind those that were sampled where the history was answered
         here, as an episode goes on. What a stop string has ended lacks it in the history."""
         offer, (history, replies) = request.settings.offer, split_history(request.messages)
-        said = self._said.get(history_key(history, offer))
+        reply = self._replies.get(history_key(history, offer))
         try:
-            if said is None:
+            if reply is None:
                 return np.asarray(self._renderer.prompt_ids(request.messages, offer), np.int32), request.messages
-            continued = self._renderer.extend(said.context, said.completion, said.messages, replies, None, offer)
+            continued = self._renderer.extend(reply.context, reply.completion, reply.messages, replies, None, offer)
         except BadInput as error:
             raise Refused(400, str(error)) from error
-        return continued.context_ids, (*said.messages, *continued.replies)
+        return continued.context_ids, (*reply.messages, *continued.replies)
 
     async def _answer(self, ids: Ints, messages: tuple[Message, ...], request: ChatRequest, seed: int) -> ChatAnswer:
         settings, spec = request.settings, self._engine.spec
@@ -108,10 +108,10 @@ class PolicyChat:
             raise Refused(503, "the engine aborted the request")
         calls = self._renderer.read_calls(completion.text, offer) if offer is not None else ()
         numbered = [replace(call, call_id=f"{secrets.randbelow(10**9):09d}") for call in calls]
-        sampled = report_of(completion, len(ids), self._renderer if settings.logprobs else None)
+        sampled = sampled_report(completion, len(ids), self._renderer if settings.logprobs else None)
         answer = answer_of(completion.text, numbered, settings, sampled)
-        said = Said(ids, completion, (*messages, Message(role="assistant", content=completion.text)))
-        self._said[history_key((*request.messages, answer.message), offer)] = said
+        reply = SampledReply(ids, completion, (*messages, Message(role="assistant", content=completion.text)))
+        self._replies[history_key((*request.messages, answer.message), offer)] = reply
         return answer
 
 

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 from cachetools import LRUCache
 
-from actors.chat import ASKED, MARK, join_results, write_said
+from actors.chat import ASKED, MARK, join_results, write_calls
 from actors.chat_template import NATIVE, ChatTemplate
 from actors.end_tokens import read_ends
 from actors.template_args import check_arguments
@@ -292,7 +292,7 @@ class ChatRenderer:
         if family is None:
             raise BadInput("the chat template writes no calls of tools", where="a demonstration")
         try:
-            written = write_said(self.chat.render, hidden, offer)
+            written = write_calls(self.chat.render, hidden, offer)
         except Exception:  # a template that shows one call at most, for one
             written = ""
         if not written or hidden.content.strip() not in written:  # or one that shows no text beside calls

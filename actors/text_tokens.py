@@ -8,7 +8,7 @@ from functools import cached_property
 from itertools import chain
 from typing import Any
 
-from actors.chat import map_texts, texts_in
+from actors.chat import all_texts, map_texts
 from rlsys.types import Message
 
 _PRIVATE_USE = (*range(0xE000, 0xF900), *range(0xF0000, 0x110000))  # letters that texts hardly ever hold
@@ -94,7 +94,7 @@ class TextTokens:
         self, messages: Sequence[Message], schemas: tuple[str, ...] = ()
     ) -> tuple[list[Message], tuple[str, ...], dict[str, str]]:
         """Both with a letter for each chat mark in them, and which mark each letter stands for."""
-        full_text = "".join([*map(texts_in, messages), *schemas])
+        full_text = "".join([*map(all_texts, messages), *schemas])
         letters = (chr(code) for code in _PRIVATE_USE if chr(code) not in full_text)
         marks = {next(letters): mark for mark in self.marks if mark in full_text}
 

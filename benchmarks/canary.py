@@ -42,7 +42,7 @@ from learners.meeting import RankSpec
 from learners.rank import LearnerRank
 from rlsys.config.learner import LearnerConfig
 from rlsys.probe import Probe, ProbeValues
-from rlsys.rollout import offer_of
+from rlsys.rollout import tool_offer_of
 from rlsys.system.device import DEVICES, resolve, rounding_units
 from rlsys.system.weight_folder import WeightFolder, WeightManifest
 
@@ -102,7 +102,7 @@ def prompts_of(path: str, draw: random.Random, windows: int) -> list[list[tuple[
     for name, changes in WORLDS.items():
         world = make_world(compose(name, changes).recipe.env)
         envs = [world.env(task) for task in world.tasks("held_out")[:64]]
-        pools.append([tuple(renderer.prompt_ids(env.first_messages(), offer_of(env))) for env in envs])
+        pools.append([tuple(renderer.prompt_ids(env.first_messages(), tool_offer_of(env))) for env in envs])
     return [
         draw.sample(pools[number % len(pools)], k=min(64, len(pools[number % len(pools)]))) for number in range(windows)
     ]

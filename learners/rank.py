@@ -34,7 +34,7 @@ from learners.sequence_parallel import SequenceGroup, make_sequence_group
 from learners.served_reference import ServedReference
 from learners.snapshot import Snapshot, as_data, saving_into
 from learners.stage import Loading, Stage, load_models
-from learners.update import pass_of_nothing, run_update
+from learners.update import dummy_pass, run_update
 from rlsys.adapters import Adapter, AdapterStart
 from rlsys.batch import Batch, UpdateReport
 from rlsys.config.learner import LearnerConfig
@@ -189,7 +189,7 @@ class LearnerRank:
         rows = consecutive([list(ids) for ids in token_ids if ids], len, max(1, size))
         (most,) = self.stage.max_over_ranks([float(len(rows))])
         for _ in range(int(most) - len(rows)):
-            pass_of_nothing(self.stage)
+            dummy_pass(self.stage)
         for samples in rows:
             row = pack_ids(samples, self.torch_device)
             logp_T, _ = engine(*row, 1.0, learner.logit_chunk)

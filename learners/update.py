@@ -102,7 +102,7 @@ def forward_passes(
                 if PROXIMAL in stage.algorithm.needs:
                     row = replace(row, proximal_logprobs=logp_T)
                 if stage.learner.behavior == "learner":
-                    row = own_behavior(row, logp_T, version)
+                    row = replace_behavior_logprobs(row, logp_T, version)
                 filled.append(row)
             rows = filled
     return rows, metrics
@@ -125,7 +125,7 @@ def policy_pass(
     return logp_T, entropy_T
 
 
-def pass_of_nothing(stage: Stage) -> torch.Tensor:
+def dummy_pass(stage: Stage) -> torch.Tensor:
     """The policy's [2] log-probabilities of a row that nobody asked about: for its collectives, or for its graph."""
     row, chunk = pack_ids([[0, 0]], stage.torch_device), stage.learner.logit_chunk
     logp_T: torch.Tensor = stage.models.policy_engine(*row, stage.temperature, chunk)[0]
@@ -145,7 +145,7 @@ def critic_values(stage: Stage, row: MicroBatch) -> torch.Tensor:
     return values_T
 
 
-def own_behavior(row: MicroBatch, logp_T: torch.Tensor, version: int) -> MicroBatch:
+def replace_behavior_logprobs(row: MicroBatch, logp_T: torch.Tensor, version: int) -> MicroBatch:
     """The row with the learner's log-probabilities in place of the engine's, for tokens that `version` sampled."""
     own_T = row.versions == version
     return replace(row, behavior_logprobs=torch.where(own_T, logp_T, row.behavior_logprobs))
@@ -278,7 +278,7 @@ def drop_gradient(stage: Stage) -> None:
     """Of the rows so far. In a step that is skipped, since its gradient is not finite: the one way in which DeepSpeed
     forgets a gradient that is the same at every ZeRO stage. All ranks have to do it."""
     engine = stage.models.policy_engine
-    engine.backward(pass_of_nothing(stage).sum() * math.nan, scale_wrt_gas=False)
+    engine.backward(dummy_pass(stage).sum() * math.nan, scale_wrt_gas=False)
     engine.step()
     assert not engine.was_step_applied(), "a step of an update that was left"
 
@@ -296,7 +296,7 @@ def policy_row(stage: Stage, row: MicroBatch, denominator: float, version: int |
     if version is not None and not forward_first(stage):
         metrics |= mismatch_metrics(logp_T, row, version)
         if stage.learner.behavior == "learner":
-            row = own_behavior(row, logp_T.detach(), version)
+            row = replace_behavior_logprobs(row, logp_T.detach(), version)
     if row.reference_logprobs is not None:
         gap_T = kl_estimate(logp_T.detach(), row.reference_logprobs, kind="k3")
         metrics |= masked_means(row.loss_mask.bool(), {"kl/reference": gap_T})

@@ -8,11 +8,11 @@ from collections.abc import Iterable
 from rlsys.types import Message
 
 
-def plain_text(question: str) -> str:
+def normalize_question(question: str) -> str:
     """Without case, white space, the mark at the end, and the two ways in which Unicode writes an accent."""
     return " ".join(unicodedata.normalize("NFC", question).split()).casefold().rstrip(" ?.")
 
 
-def plain_messages(messages: Iterable[Message]) -> tuple[tuple[str, str], ...]:
+def normalize_messages(messages: Iterable[Message]) -> tuple[tuple[str, str], ...]:
     """The same of a conversation, whether it goes through a chat template or stands as it is."""
-    return tuple((message.role, plain_text(message.content)) for message in messages)
+    return tuple((message.role, normalize_question(message.content)) for message in messages)

@@ -220,7 +220,7 @@ def sample_sums(values_T: torch.Tensor, mask_T: torch.Tensor, cu_seqlens: torch.
     return torch.stack([part.sum() for part in parts])
 
 
-def to_tokens(values_S: torch.Tensor, cu_seqlens: torch.Tensor) -> torch.Tensor:
+def expand_to_tokens(values_S: torch.Tensor, cu_seqlens: torch.Tensor) -> torch.Tensor:
     """[T]: each sample's value at all of its tokens."""
     lengths = cu_seqlens.diff().tolist()
     return torch.cat([value.expand(length) for value, length in zip(values_S, lengths, strict=True)])

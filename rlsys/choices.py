@@ -94,7 +94,7 @@ def extend_path() -> list[str]:
     return places
 
 
-def own_folders() -> list[str]:
+def custom_folders() -> list[str]:
     """Where classes that are not ours were looked for: other processes have to look there too."""
     return [folder for folder in _search_folders() if folder in sys.path]
 
@@ -106,7 +106,7 @@ def _search_folders() -> list[str]:
     return list(search_paths)
 
 
-def load_own(
+def load_custom(
     key: str, path: str, read: Callable[[Any], Any] = lambda built: built, *, kind: str = "module.Class"
 ) -> Any:
     """What `read` says of the user's own object at a dotted path, looked for next to the recipe too.
@@ -127,7 +127,7 @@ def load_own(
 
 
 def _import_choice(key: str, name: str) -> Choice:
-    built, schemas = load_own(f"{key}.name", name, lambda built: (built, _annotations(built)))
+    built, schemas = load_custom(f"{key}.name", name, lambda built: (built, _annotations(built)))
     if len(schemas) != 1 or not is_dataclass(schemas[0]) or "name" not in {field.name for field in fields(schemas[0])}:
         expected = "a class that takes one argument, annotated with a config dataclass that has a field `name`"
         raise BadInput(key=f"{key}.name", found=name, expected=expected)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
-from rlsys.asked import plain_messages
+from rlsys.asked import normalize_messages
 from rlsys.errors import BadInput
 from rlsys.jsonl import format_value, kind_of
 from rlsys.message_keys import refuse_packed
@@ -150,7 +150,7 @@ def _make_example(record: dict[str, Any], where: str, prompt: tuple[Message, ...
     digest = _digest([[message.role, message.content] for message in prompt])
     task_record = record.get("task")
     task = record.get("task_id") or (task_record.get("task_id") if isinstance(task_record, dict) else None)
-    names = (digest, *[f"task {task}"] * bool(task), f"~{_digest(plain_messages(prompt))}")
+    names = (digest, *[f"task {task}"] * bool(task), f"~{_digest(normalize_messages(prompt))}")
     return Example(prompt=prompt, answers=tuple(answers), tokenizer=str(record.get("tokenizer", "")), names=names)
 
 

@@ -203,7 +203,7 @@ def failure_counts(trajectories: Sequence[TrajectorySummary]) -> dict[str, int]:
 def check_failures(groups: Sequence[GroupRef], limit: float) -> None:
     trajectories = [summary for group in groups for summary in group.summaries]
     failures = [t.reward for t in trajectories if isinstance(t.reward, Failure)]
-    check_failed(failures, len(trajectories), limit, "trajectories of this step")
+    check_failure_share(failures, len(trajectories), limit, "trajectories of this step")
 
 
 def check_streams(groups: Sequence[GroupRef], *, read: bool) -> None:
@@ -217,14 +217,14 @@ def check_streams(groups: Sequence[GroupRef], *, read: bool) -> None:
         )
 
 
-def check_failed(failures: Sequence[Failure], of: int, limit: float, subject: str) -> None:
+def check_failure_share(failures: Sequence[Failure], of: int, limit: float, subject: str) -> None:
     """Raises RunFailed where more than this share of them failed."""
     if len(failures) > limit * of:
         many = f"{len(failures)} of {of} {subject} failed (limit loop.max_failed_share={limit:g})"
-        raise RunFailed(f"{many}; {first_of(failures)}")
+        raise RunFailed(f"{many}; {why_failed(failures)}")
 
 
-def first_of(failures: Sequence[Failure]) -> str:
+def why_failed(failures: Sequence[Failure]) -> str:
     """Why, in one line: the detail may be a text of many, from a model or a library."""
     first = failures[0]
     return f"the first: {first.kind} in {first.where}: {visible(' '.join(first.detail.split())[:DETAIL])}"

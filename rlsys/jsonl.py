@@ -78,7 +78,7 @@ def json_object(line: bytes, where: str) -> dict[str, Any]:
     return value
 
 
-def line_of(record: Mapping[str, Any]) -> bytes:
+def json_line(record: Mapping[str, Any]) -> bytes:
     """Half a surrogate pair, which UTF-8 has no bytes for, comes out as its JSON escape."""
     return (json.dumps(record, ensure_ascii=False) + "\n").encode("utf-8", "backslashreplace")
 
@@ -106,7 +106,7 @@ class LineFile:
         """One line more, and its place; it is on disk when this returns, as far as a killed process goes."""
         place = self._file.seek(0, os.SEEK_END)
         with naming(self.path):
-            self._file.write(line_of(record))
+            self._file.write(json_line(record))
             self._file.flush()
         return place
 

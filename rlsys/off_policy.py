@@ -13,7 +13,7 @@ from typing import get_args
 
 import torch
 
-from rlsys.batch import apply_mask, sample_sums, to_tokens
+from rlsys.batch import apply_mask, expand_to_tokens, sample_sums
 from rlsys.config.learner import Correction, Level
 
 MAX_LOG_RATIO = 20.0  # exp(20) is 5e8: beyond it float32 soon overflows, and inf * 0 would be nan
@@ -44,7 +44,7 @@ def log_ratio(
     totals = sample_sums(difference, keep, cu_seqlens)
     if level == "geometric":
         totals = totals / sample_sums(torch.ones_like(difference), keep, cu_seqlens).clamp(min=1)
-    return apply_mask(to_tokens(totals.clamp(-MAX_LOG_RATIO, MAX_LOG_RATIO), cu_seqlens), keep)
+    return apply_mask(expand_to_tokens(totals.clamp(-MAX_LOG_RATIO, MAX_LOG_RATIO), cu_seqlens), keep)
 
 
 def importance_weights(

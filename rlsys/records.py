@@ -143,7 +143,7 @@ class PairRecord:
 Record = TrajectoryRecord | GroupRecord | PairRecord
 
 
-def record_of(
+def make_record(
     trajectory: Trajectory,
     group: Group,
     *,

@@ -42,7 +42,7 @@ class Renderer(Protocol):
         ...
 
 
-def report_of(completion: Completion, num_context: int, renderer: Renderer | None) -> Sampled:
+def sampled_report(completion: Completion, num_context: int, renderer: Renderer | None) -> Sampled:
     """renderer: where each token is wanted as a text."""
     ids = completion.token_ids.tolist()
     texts = [] if renderer is None else [renderer.decode([token]) for token in ids]

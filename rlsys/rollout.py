@@ -23,7 +23,7 @@ from rlsys.broken import failure_of as failure_of
 from rlsys.clock import Clock, deadline, note_progress
 from rlsys.dialogue import Dialogue
 from rlsys.finite import require_finite
-from rlsys.rendering import Continuation, Renderer, report_of
+from rlsys.rendering import Continuation, Renderer, sampled_report
 from rlsys.seeds import derive_seed
 from rlsys.state import final_state
 from rlsys.summaries import REPEATED, REPLIES
@@ -101,21 +101,21 @@ class Env(Protocol):
         ...
 
 
-def offer_of(env: object) -> ToolOffer | None:
+def tool_offer_of(env: object) -> ToolOffer | None:
     """None for an environment that reads the model's text itself."""
     offer = getattr(env, "offer", None)
     return offer if isinstance(offer, ToolOffer) else None
 
 
-def settings_of(env: Any) -> TurnSettings:
+def first_turn_settings(env: Any) -> TurnSettings:
     """How its first message is asked for, and all others while no step says otherwise."""
     settings = getattr(env, "settings", None)
     if isinstance(settings, TurnSettings):
         return settings
-    return TurnSettings(stop=tuple(env.stop_strings), offer=offer_of(env))
+    return TurnSettings(stop=tuple(env.stop_strings), offer=tool_offer_of(env))
 
 
-def args_of(env: Any) -> Mapping[str, Any]:
+def template_args_of(env: Any) -> Mapping[str, Any]:
     """What the config of an environment gives the chat template."""
     return getattr(env, "template_args", None) or {}
 
@@ -235,9 +235,9 @@ async def _play_attempt(
                 new_env = source.env(task)
                 attempt.env = env = await new_env if isinstance(new_env, Awaitable) else new_env
                 dialogue.hear(env.first_messages(), after=None)
-                settings = settings_of(env)
+                settings = first_turn_settings(env)
             with _data_boundary("renderer"):
-                renderer = player.renderer.under(args) if (args := args_of(plan.env)) else player.renderer
+                renderer = player.renderer.under(args) if (args := template_args_of(plan.env)) else player.renderer
                 context = np.asarray(renderer.prompt_ids(dialogue.conversation(), settings.offer), np.int32)
             spent = 0
             for turn in range(max_turns):
@@ -355,7 +355,7 @@ async def _step_env(attempt: _Attempt, env: Any, turns_left: int, renderer: Rend
                 kwargs["calls"] = dialogue.number(renderer.read_calls(completion.text, settings.offer))
         if settings.reports:
             num_context = len(dialogue.context(len(dialogue.turns) - 1))
-            kwargs["sampled"] = report_of(completion, num_context, renderer if settings.logprobs else None)
+            kwargs["sampled"] = sampled_report(completion, num_context, renderer if settings.logprobs else None)
     try:
         with _data_boundary("environment"):
             step: Step = await env.step(said.content, **kwargs)

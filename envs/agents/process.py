@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from envs.tools.child_process import CallBroke, ChildProcess, Command
-from rlsys.choices import own_folders
+from rlsys.choices import custom_folders
 from rlsys.untrusted import is_own_file
 
 log = logging.getLogger("rlsys.agents")
@@ -124,7 +124,7 @@ class AgentKeeper:
 
     async def _open(self) -> ChildProcess:
         function = self._agent if is_function(self._agent) else ""
-        settings = {"path": [*sys.path, *own_folders()], "function": function}
+        settings = {"path": [*sys.path, *custom_folders()], "function": function}
         words = (sys.executable, "-c", KEEPER, json.dumps(settings))
         process = await ChildProcess.start(Command(words=words, memory_mb=0, variables=self._variables))
         try:

@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from envs.rewards.findings import Finding, SumOfFindings
-from rlsys.choices import load_own
+from rlsys.choices import load_custom
 from rlsys.errors import BadInput, nearest, require_bounds
 from rlsys.types import Message, Task, Transcript
 from rlsys.untrusted import describe_exception
@@ -233,7 +233,7 @@ def _is_being_cancelled() -> bool:
 
 
 def _load(path: str, part: str, weight: float) -> OwnFunction:
-    call = load_own("reward.functions", path, kind="module.function")
+    call = load_custom("reward.functions", path, kind="module.function")
     if not callable(call) or inspect.isclass(call):
         raise BadInput(key="reward.functions", found=path, expected="a function; a class is chosen with reward.name")
     parameters = inspect.signature(call).parameters.values()

@@ -15,7 +15,7 @@ from typing import Any
 from envs.tasks.config import TaskConfig
 from envs.tasks.conversation import full_question, turns_before
 from envs.tasks.formats import read_source
-from rlsys.asked import plain_text
+from rlsys.asked import normalize_question
 from rlsys.errors import BadInput, require
 from rlsys.seeds import hash_order, stable_sample
 from rlsys.types import Task
@@ -139,7 +139,7 @@ def _refuse_options(task: Task, prompt_text: Callable[[Task], str]) -> None:
 
 def _same(task: Task) -> object:
     """Of a multiple choice with its options: many ask which of them is true."""
-    return plain_text(full_question(task)), *sorted(map(plain_text, _options(task)))
+    return normalize_question(full_question(task)), *sorted(map(normalize_question, _options(task)))
 
 
 def read_split(
@@ -176,7 +176,7 @@ def _copy_key(task: Task, same: Callable[[Task], object]) -> object:
     """What copies of a row have in common: two questions about one graph are no copies. Without an answer the row says
     what is asked, such as the seed of a game."""
     key = task.answers or json.dumps(task.record, sort_keys=True, default=repr)
-    return same(task), plain_text(task.question), key
+    return same(task), normalize_question(task.question), key
 
 
 def _deduplicate(tasks: Iterable[Task], same: Callable[[Task], object]) -> list[Task]:

@@ -25,7 +25,7 @@ from typing import Any
 from envs.tools.child_process import CallBroke, ChildProcess, Command
 from envs.tools.result import Result, ToolError
 from envs.tools.schema import Schema, schema_of
-from rlsys.choices import load_own, own_folders
+from rlsys.choices import custom_folders, load_custom
 from rlsys.errors import BadInput
 
 WORKER = Path(__file__).with_name("function_worker.py")
@@ -34,10 +34,10 @@ WORKER = Path(__file__).with_name("function_worker.py")
 def read_schema(key: str, path: str, name: str) -> Schema:
     """Of the function at a dotted path. Raises BadInput for what is none, naming the `key` of the configuration."""
 
-    target = load_own(key, path, kind="module.function")
+    target = load_custom(key, path, kind="module.function")
     if expected := _expected_instead(target):
         raise BadInput(key=key, found=path, expected=expected)
-    schema: Schema = load_own(key, path, lambda function: schema_of(function, name), kind="module.function")
+    schema: Schema = load_custom(key, path, lambda function: schema_of(function, name), kind="module.function")
     return schema
 
 
@@ -63,7 +63,7 @@ class FunctionPeer:
     @classmethod
     async def start(cls, path: str, max_reply: int, memory_mb: int, variables: tuple[str, ...]) -> FunctionPeer:
         """Raises CallBroke where the import fails."""
-        settings = {"path": [*sys.path, *own_folders()], "function": path, "most": max_reply + 1}
+        settings = {"path": [*sys.path, *custom_folders()], "function": path, "most": max_reply + 1}
         words = (sys.executable, str(WORKER), json.dumps(settings))
         process = await ChildProcess.start(Command(words=words, memory_mb=memory_mb, variables=variables))
         try:

@@ -18,7 +18,7 @@ from envs.tasks.config import TaskConfig
 from envs.tasks.conversation import read_messages, refuse_context, turns_before
 from envs.tasks.splits import split_tasks
 from envs.worlds.questions import find_solution
-from rlsys.asked import plain_messages
+from rlsys.asked import normalize_messages
 from rlsys.errors import BadInput
 from rlsys.examples import refuse_echo, require_learnable, split_answer
 from rlsys.message_keys import refuse_packed
@@ -41,7 +41,7 @@ class PromptsWorld(World):
         self.split = split_tasks(
             config,
             make=lambda count, held_out: (),
-            same=lambda task: plain_messages(self._prompt(task)),
+            same=lambda task: normalize_messages(self._prompt(task)),
             what="prompt",
             check=self._prompt,
             asked=lambda task: "\n".join(message.content for message in self._prompt(task)),

@@ -22,7 +22,7 @@ from launch.checks import models
 from rlsys.config.identity import config_key
 from rlsys.config.recipe import RecipeConfig, RunConfig
 from rlsys.errors import BadInput
-from rlsys.rollout import args_of, offer_of
+from rlsys.rollout import template_args_of, tool_offer_of
 from rlsys.types import Message, Sample, Task, ToolOffer
 from rlsys.untrusted import describe_exception, visible
 
@@ -80,7 +80,7 @@ def check_prompts(
 
 def _doubts_of(renderer: ChatRenderer, model: str, recipes: Sequence[RecipeConfig]) -> list[str]:
     """A template is looked at with the arguments that it is given: it may need them, or open a thought with one."""
-    used = dict.fromkeys(renderer.under(args_of(recipe.env)) for recipe in recipes)
+    used = dict.fromkeys(renderer.under(template_args_of(recipe.env)) for recipe in recipes)
     return list(dict.fromkeys(doubt for renderer in used for doubt in doubts(renderer, model)))
 
 
@@ -163,7 +163,7 @@ def _of_world(renderer: ChatRenderer, recipe: RecipeConfig, model: str, most: in
     if world.own_prompts:
         sent = "an agent sends prompts of its own, which `rlsys play` shows"
         return [f"prompts: {sent}; engine.max_model_len={window} has to hold each with its conversation"]
-    renderer = renderer.under(args_of(recipe.env))
+    renderer = renderer.under(template_args_of(recipe.env))
     tasks = world.tasks("train") or world.tasks("held_out")
     sample = [tasks[at * len(tasks) // COUNTED] for at in range(COUNTED)] if len(tasks) > COUNTED else list(tasks)
     prompts: list[Made] = []
@@ -240,7 +240,7 @@ def _prompt(renderer: ChatRenderer, world: World, task: Task, recipe: RecipeConf
     and the messages."""
     try:
         env = world.env(task)
-        messages, stop, offer = env.first_messages(), env.stop_strings, offer_of(env)
+        messages, stop, offer = env.first_messages(), env.stop_strings, tool_offer_of(env)
     except Exception as error:  # their own code
         raise BadInput(
             f"no prompt for task {task.task_id}: {describe_exception(error)}", key="env.name", found=recipe.env.name

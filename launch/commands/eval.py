@@ -59,8 +59,8 @@ from launch.run_dir.played import EvalResult
 from rlsys.config.recipe import RecipeConfig, RunConfig
 from rlsys.config.served import ServedConfig
 from rlsys.errors import BadInput, require
-from rlsys.harvest import check_failed
-from rlsys.rollout import args_of
+from rlsys.harvest import check_failure_share
+from rlsys.rollout import template_args_of
 from rlsys.types import Failure, Group
 
 HELP = "evaluate a checkpoint as the recipe says"
@@ -115,7 +115,7 @@ def evaluate(options: argparse.Namespace, progress: Progress) -> int:
         config = replace(config, stages=(*config.stages[:-1], replace(config.stages[-1], config=recipe)))
     for env_recipe in recipes_of(recipe) if served is not None else ():
         expected = "{}: the server renders its own prompts"
-        require(not args_of(env_recipe.env), "env.template_args", args_of(env_recipe.env), expected)
+        require(not template_args_of(env_recipe.env), "env.template_args", template_args_of(env_recipe.env), expected)
     plays = plays_to_play(recipe, find_training_data(policy) if policy is not None else None)
     plan = describe_plan(plays)  # reads every set
     if options.dry_run:
@@ -263,7 +263,7 @@ def play(
         episodes += pending.plan.group_size
         failed.extend(trajectory.reward for trajectory in group.trajectories if isinstance(trajectory.reward, Failure))
         if served and episodes >= FEW:
-            check_failed(failed, episodes, recipe.loop.max_failed_share, "episodes so far")
+            check_failure_share(failed, episodes, recipe.loop.max_failed_share, "episodes so far")
         progress.count(done, total)
 
     on(work)
@@ -300,7 +300,7 @@ def finish(
         write(Path(options.output), document)
         progress.say(f"wrote {options.output} and {transcripts.folder}/")
     for name, result in results.items():
-        check_failed(result.failed, result.episodes, result.limit, f"episodes, {name},")
+        check_failure_share(result.failed, result.episodes, result.limit, f"episodes, {name},")
     return 0
 
 

@@ -43,7 +43,7 @@ from launch.driver.stages.trajectories import tokenizer_id, weights_id
 from rlsys.config.generate import GenerateConfig
 from rlsys.config.recipe import RecipeConfig, RunConfig
 from rlsys.errors import BadInput
-from rlsys.rollout import args_of
+from rlsys.rollout import template_args_of
 from rlsys.types import Task
 
 if TYPE_CHECKING:
@@ -128,7 +128,7 @@ def generate(options: argparse.Namespace, progress: Progress) -> int:
         with model_or_scratch(recipe, policy, options.output) as model:
             renderer = ChatRenderer(model)
             check_prompts(renderer, model, [recipe], progress.say)
-            tokenizer = tokenizer_id(renderer.under(args_of(recipe.env)))
+            tokenizer = tokenizer_id(renderer.under(template_args_of(recipe.env)))
             identity = identify_play(recipe, f"{weights} ({weights_id(model)})", tokenizer)
             played = TrajectoryStore(store_path(target), identity)
             progress.say(f"the policy is {weights}")
@@ -167,7 +167,7 @@ def by_teacher(recipe: RecipeConfig, options: argparse.Namespace, progress: Prog
     if not (begun_before := store_path(target).exists()):  # else it is not yet known whether anything is left to play
         ask()
     with orderly_exit(), model_or_scratch(recipe, wire.resolved_model_path(recipe), options.output) as model:
-        renderer = ChatRenderer(model).under(args_of(recipe.env)).usable()
+        renderer = ChatRenderer(model).under(template_args_of(recipe.env)).usable()
         played = TrajectoryStore(store_path(target), identify_play(recipe, weights_of(teacher), tokenizer_id(renderer)))
         if has_pending(tasks, played):
             if begun_before:

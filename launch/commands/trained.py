@@ -11,7 +11,7 @@ from typing import Any
 from launch.driver.checkpoints.card import read_args
 from launch.driver.evaluation.sets import sets_of
 from rlsys.config.recipe import RecipeConfig
-from rlsys.rollout import args_of
+from rlsys.rollout import template_args_of
 
 KEY = "template_args"
 
@@ -33,10 +33,10 @@ def with_trained_args(
             trained.get(name or env_recipe.env.name, trained.get("", {})),
             f"envs.{name}.{KEY}" if name else f"env.{KEY}",
         )
-        if args == args_of(env_recipe.env):
+        if args == template_args_of(env_recipe.env):
             continue
-        if _asks(overrides, key) or args_of(env_recipe.env) or not hasattr(env_recipe.env, KEY):
-            say(f"{key}={json.dumps(args_of(env_recipe.env))}: the model was trained with {json.dumps(args)}")
+        if _asks(overrides, key) or template_args_of(env_recipe.env) or not hasattr(env_recipe.env, KEY):
+            say(f"{key}={json.dumps(template_args_of(env_recipe.env))}: the model was trained with {json.dumps(args)}")
         else:
             env_args[name] = args
             say(f"{key}={json.dumps(args)}: as the model was trained")
@@ -74,6 +74,6 @@ def _with_args_of_sets(recipe: RecipeConfig, args: Mapping[str, Any]) -> RecipeC
     sets = dict(recipe.eval.sets)
     for task_set in sets_of(recipe) if sets and args else ():
         env, set_config = task_set.recipe.env, sets[task_set.name]
-        if KEY not in set_config.env and hasattr(env, KEY) and not args_of(env):
+        if KEY not in set_config.env and hasattr(env, KEY) and not template_args_of(env):
             sets[task_set.name] = replace(set_config, env={**set_config.env, KEY: dict(args)})
     return replace(recipe, eval=replace(recipe.eval, sets=sets)) if sets != recipe.eval.sets else recipe

@@ -18,7 +18,7 @@ from launch.data.selection import Dropped, draw_rows, drop_duplicates, drop_near
 from launch.data.sets import split_of
 from rlsys.errors import BadInput, require
 from rlsys.files import naming, whole_file
-from rlsys.jsonl import line_of
+from rlsys.jsonl import json_line
 
 SHOW_EVERY = 1_000  # records
 MOST_UNREADABLE = 0.01  # of a source's records; more, and it is another file than was meant
@@ -99,7 +99,7 @@ class FileBuild:
             if rows == 0:
                 say(f"warning: {part.file}: left out: no task is left of {', '.join(self._present)}")
                 return None
-            write(self._path, map(line_of, tasks))
+            write(self._path, map(json_line, tasks))
             self._write_left_out()
         note = self._note(rows, made_from)
         words = ", ".join(f"{count:,} {name}" for name, count in note.left_out.items())
@@ -135,7 +135,7 @@ class FileBuild:
         """All of them, next to the file: `train.left_out.jsonl`."""
         path = self._path.with_suffix(".left_out.jsonl")
         if self._left:
-            write(path, (line_of({"why": dropped.why, "of": dropped.of, **dropped.row}) for dropped in self._left))
+            write(path, (json_line({"why": dropped.why, "of": dropped.of, **dropped.row}) for dropped in self._left))
         else:
             path.unlink(missing_ok=True)
 
@@ -179,7 +179,7 @@ class FileBuild:
                         self._counts["repeated"] += 1
                         continue
                     digests.add(digest)
-                    yield line_of({"id": str(len(digests) - 1), "contents": stored})
+                    yield json_line({"id": str(len(digests) - 1), "contents": stored})
             self._check_warnings()  # before the file takes its place
 
         write(self._path, lines())

@@ -22,7 +22,7 @@ from envs.tasks.formats import read_source
 from launch.data.records import Progress
 from rlsys.errors import BadInput
 from rlsys.files import replace_file
-from rlsys.jsonl import line_of
+from rlsys.jsonl import json_line
 from rlsys.types import Message, Task
 
 SOLUTIONS = ("solution", "response", "answer")  # fields of a record that may hold one, the best first
@@ -48,7 +48,7 @@ def extract(source: str, output: Path, open_judge: Callable[[], Awaitable[Asks]]
     """
     tasks = read_source(source)
     extracted = asyncio.run(_extract_answers(tasks, open_judge, at_once, show))
-    replace_file(output, b"".join(line_of(extracted.rows[place]) for place in sorted(extracted.rows)))
+    replace_file(output, b"".join(json_line(extracted.rows[place]) for place in sorted(extracted.rows)))
     return extracted.describe(len(tasks))
 
 
@@ -98,7 +98,7 @@ def write_solved(path: str, output: Path) -> tuple[int, int]:
     count = 0
     for task in _tasks(path):
         count += 1
-        tasks.setdefault(json.dumps([task["task_id"], task["question"]]), line_of(task))
+        tasks.setdefault(json.dumps([task["task_id"], task["question"]]), json_line(task))
     replace_file(output, b"".join(tasks.values()))
     return len(tasks), count
 

@@ -18,7 +18,7 @@ from launch.data.build import write
 from launch.data.records import Progress
 from launch.data.selection import shingles
 from rlsys.errors import BadInput
-from rlsys.jsonl import line_of
+from rlsys.jsonl import json_line
 
 FIELDS = ("text", "contents", "content")  # of a document; the first that it has
 USUAL = Path(__file__).with_name("aha.txt")
@@ -83,7 +83,7 @@ def write_hits(hits: Iterable[Hit], output: Path | None) -> Mapping[str, int]:
     def counted() -> Iterator[bytes]:
         for hit in hits:
             counts[hit.phrase] += 1
-            yield line_of(asdict(hit))
+            yield json_line(asdict(hit))
 
     if output is None:
         deque(counted(), maxlen=0)

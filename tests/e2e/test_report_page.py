@@ -11,7 +11,7 @@ import pytest
 
 from launch.tools.report.kept import Room
 from launch.tools.report.page import write_page
-from rlsys.jsonl import json_object, line_of
+from rlsys.jsonl import json_line, json_object
 from tests.fakes.hostile_texts import EVERYTHING
 from tests.makers.report_example import agent_episode, episodes_of, example_report, halves, make_page, write_run
 
@@ -267,7 +267,7 @@ def agents_page(tmp_path_factory: pytest.TempPathFactory) -> str:
     folder = tmp_path_factory.mktemp("agent")
     run = write_run(folder / "run", steps=1)
     with (run / "trajectories/step-000001.jsonl").open("ab") as file:
-        file.write(line_of(agent_episode(EVERYTHING, exit=1, returned=[EVERYTHING])))
+        file.write(json_line(agent_episode(EVERYTHING, exit=1, returned=[EVERYTHING])))
     write_page(example_report(), [episodes_of(run)], folder / "report.html")
     return (folder / "report.html").as_uri()
 
@@ -411,7 +411,7 @@ def test_the_sibling_that_differs_comes_first_and_all_are_on_the_screen(visit: A
     lines = [json_object(line, "here") for line in path.read_bytes().splitlines()]
     for at, line in enumerate(lines):
         line |= {"reward": float(at == 11), "correct": at == 11, "end": "answered", "failure": None}
-    path.write_bytes(b"".join(map(line_of, lines)))
+    path.write_bytes(b"".join(map(json_line, lines)))
     write_page(example_report(), [episodes_of(run)], tmp_path / "report.html")
     opened = visit(f"{(tmp_path / 'report.html').as_uri()}#g/step-000001:0")
     opened.wait("#group .sibling")

@@ -27,7 +27,7 @@ from launch.tools.report.kept import Room
 from launch.tools.report.live import LiveRuns
 from launch.tools.report.page import write_page
 from launch.tools.report.server import make_server
-from rlsys.jsonl import line_of
+from rlsys.jsonl import json_line
 from rlsys.types import Message
 from tests.browser import Opened
 from tests.fakes.hostile_texts import EVERYTHING
@@ -50,7 +50,7 @@ def crashed(folder: Path) -> Path:
     with (run / "trajectories/step-000030.jsonl").open("ab") as file:
         file.write(b'{"task": {"task')
     events = [{"time": 2.0, "step": 12, "stage": "rl", "kind": "restart", "who": "rollout:0", "text": "died"}]
-    (run / "events.jsonl").write_bytes(b"".join(map(line_of, events)))
+    (run / "events.jsonl").write_bytes(b"".join(map(json_line, events)))
     return run
 
 
@@ -63,7 +63,7 @@ def resumed(folder: Path) -> Path:
     events = [
         {"time": float(step), "step": step, "stage": "rl", "kind": "begin", "from_step": step} for step in (0, 20)
     ]
-    (run / "events.jsonl").write_bytes(b"".join(map(line_of, events)))
+    (run / "events.jsonl").write_bytes(b"".join(map(json_line, events)))
     return run
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from launch.tools.report.page import write_page
-from rlsys.jsonl import line_of
+from rlsys.jsonl import json_line
 from tests.browser import Opened
 from tests.fakes.hostile_texts import EVERYTHING, HOSTILE
 from tests.makers.report_example import episodes_of, example_report, make_page, write_run
@@ -121,7 +121,7 @@ def test_sizes_and_shapes_are_bounded(visit: Any, tmp_path: Path, line: dict[str
     run = write_run(tmp_path / "run", steps=1)
     begin = {"task": {"task_id": "t"}, "sequence": 900, "sibling": 0, "end": "answered", "truncated": False}
     with (run / "trajectories/step-000001.jsonl").open("ab") as file:
-        file.write(line_of(begin | line))
+        file.write(json_line(begin | line))
     write_page(example_report(), [episodes_of(run)], tmp_path / "report.html")
     opened = visit(f"{(tmp_path / 'report.html').as_uri()}#t/step-000001:900.0")
     opened.wait("#episode .facts")

@@ -17,8 +17,8 @@ from launch.run_dir.episodes import Episodes, read_episodes
 from launch.tools.report.kept import Room
 from launch.tools.report.page import ROOM, write_page
 from rlsys.dialogue import Dialogue
-from rlsys.jsonl import json_object, line_of
-from rlsys.records import record_of, to_json
+from rlsys.jsonl import json_line, json_object
+from rlsys.records import make_record, to_json
 from rlsys.types import Message, Task
 from tests.makers import made
 
@@ -55,7 +55,7 @@ def write_run(
     rows = [
         {"step": step, "stage": "rl", "stage_step": step, "reward/mean": step / steps} for step in range(1, steps + 1)
     ]
-    (folder / "metrics.jsonl").write_bytes(b"".join(map(line_of, rows)))
+    (folder / "metrics.jsonl").write_bytes(b"".join(map(json_line, rows)))
     sequence = 0
     for step in range(1, min(steps, distinct) + 1):
         lines = []
@@ -68,14 +68,14 @@ def write_run(
             for sibling in range(siblings):
                 lines.append(episode(rng, tokenizer, task, sequence, sibling, step, padding, text))
             sequence += 1
-        (folder / f"trajectories/step-{step:06d}.jsonl").write_bytes(b"".join(map(line_of, lines)))
+        (folder / f"trajectories/step-{step:06d}.jsonl").write_bytes(b"".join(map(json_line, lines)))
     for step in range(distinct + 1, steps + 1):
         first = folder / f"trajectories/step-{step % distinct + 1:06d}.jsonl"
         (folder / f"trajectories/step-{step:06d}.jsonl").write_bytes(first.read_bytes())
     played = [episode(rng, tokenizer, {"task_id": f"held-{n}"}, n, 0, 0, 0, text, graded=False) for n in range(6)]
-    (folder / "trajectories/eval-rl-after-greedy.jsonl").write_bytes(b"".join(map(line_of, played)))
+    (folder / "trajectories/eval-rl-after-greedy.jsonl").write_bytes(b"".join(map(json_line, played)))
     evaluation = {"step": steps, "stage": "rl", "when": "after", "greedy/episodes": 6, "greedy/accuracy": 0.5}
-    (folder / "evaluations.jsonl").write_bytes(line_of(evaluation))
+    (folder / "evaluations.jsonl").write_bytes(json_line(evaluation))
     return folder
 
 
@@ -179,7 +179,7 @@ def agent_episode(text: str = "", sequence: int = 900, **state: Any) -> dict[str
     task = Task(task_id="trip", question="Two days in Lyon?", answers=("97",))
     played = replace(made.trajectory(task=task, messages=messages, num_prompt=num_prompt, state=state), turns=turns)
     group = made.group(made.ticket(sequence, task=task), played)
-    return json_object(line_of(to_json(record_of(played, group, advantage=0.5, logprobs=True))), "here")
+    return json_object(json_line(to_json(make_record(played, group, advantage=0.5, logprobs=True))), "here")
 
 
 def halves(values: Sequence[float]) -> str:

@@ -18,7 +18,7 @@ from rlsys.adapters import read_adapter
 from rlsys.errors import BadInput
 from rlsys.files import replace_file
 from rlsys.jsonl import json_object
-from rlsys.rollout import args_of
+from rlsys.rollout import template_args_of
 
 if TYPE_CHECKING:
     from envs.base import World
@@ -116,7 +116,7 @@ def write_card(
     messages, stop = prompt
     adapter = read_adapter(folder)
     of, protocol, args = stage.config, _protocol(stage), template_args(stage)
-    shared = args if all(args_of(recipe.env) == args for recipe in of.by_env.values()) else {}
+    shared = args if all(template_args_of(recipe.env) == args for recipe in of.by_env.values()) else {}
     text = HEAD.format(
         name=config.recipe.name,
         step=step,
@@ -171,7 +171,7 @@ def example_prompt(world: World) -> Prompt:
 
 def template_args(stage: StageConfig) -> dict[str, Any]:
     """Of its environment; of several by their names, where they differ."""
-    by_env = {name: dict(args_of(recipe.env)) for name, recipe in stage.config.by_env.items()}
+    by_env = {name: dict(template_args_of(recipe.env)) for name, recipe in stage.config.by_env.items()}
     first, *rest = by_env.values()
     return first if all(args == first for args in rest) else by_env
 

@@ -19,7 +19,7 @@ from launch.driver.evaluation.results import Metric, Result
 from launch.driver.evaluation.sets import Play
 from launch.run_dir.played import EvalResult, differ
 from rlsys.files import replace_file
-from rlsys.harvest import first_of
+from rlsys.harvest import why_failed
 
 MORE = (
     "metrics",
@@ -115,7 +115,7 @@ def describe_results(results: Mapping[str, Result]) -> str:
             over = f", above loop.max_failed_share={result.limit:g}" if too_many else ""
             parts.append(f"{name}: {graded} of {result.episodes} graded, {result.failures} failed{over}")
     failed = [failure for play in results.values() for failure in play.failed]
-    return "; ".join([*parts, first_of(failed)] if failed else parts)
+    return "; ".join([*parts, why_failed(failed)] if failed else parts)
 
 
 def _partial(result: Result) -> str:
@@ -171,7 +171,7 @@ def failure_lines(results: Mapping[str, Result]) -> list[str]:
     """How many episodes of each play failed, and why the first of them did."""
     failed = {name: play for name, play in results.items() if play.failed}
     return [
-        f"{name}: {play.failures} of {play.episodes} failed; {first_of(play.failed)}" for name, play in failed.items()
+        f"{name}: {play.failures} of {play.episodes} failed; {why_failed(play.failed)}" for name, play in failed.items()
     ]
 
 

@@ -20,8 +20,8 @@ from typing import IO, Any
 from launch.driver.run.rundir import open_locked
 from rlsys.errors import BadInput, differences
 from rlsys.files import naming, replace_file
-from rlsys.jsonl import json_object, line_of
-from rlsys.records import TrajectoryRecord, read_trajectory, record_of, to_json
+from rlsys.jsonl import json_line, json_object
+from rlsys.records import TrajectoryRecord, make_record, read_trajectory, to_json
 from rlsys.types import Group
 
 BEGUN = "begun.json"
@@ -33,7 +33,7 @@ def file_name(play: str) -> str:
 
 
 def records_of(group: Group) -> list[TrajectoryRecord]:
-    return [record_of(trajectory, group) for trajectory in group.trajectories]
+    return [make_record(trajectory, group) for trajectory in group.trajectories]
 
 
 class Transcripts:
@@ -93,7 +93,7 @@ class Transcripts:
         records = records_of(group)
         file = self._files[play]
         with naming(Path(file.name)):
-            file.write(b"".join(line_of(to_json(record)) for record in records))
+            file.write(b"".join(json_line(to_json(record)) for record in records))
             file.flush()
         self.played[play][group.ticket.sequence] = [without_tokens(record) for record in records]
 

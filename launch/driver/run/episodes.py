@@ -20,8 +20,8 @@ from rlsys.config.envs import env_of
 from rlsys.config.output import TrajectoriesConfig
 from rlsys.episode_index import INDEX, SOLVED_BY, EpisodePlace, index_row
 from rlsys.files import naming, pack_lines, whole_file
-from rlsys.jsonl import line_of
-from rlsys.records import record_of, to_json
+from rlsys.jsonl import json_line
+from rlsys.records import make_record, to_json
 from rlsys.samples import SampleKey, advantages_by_turn
 from rlsys.seals import LENGTH
 from rlsys.types import Floats, Group, Trajectory
@@ -162,7 +162,7 @@ class EpisodeWriter:
     def add(self, group: Group) -> None:
         for episode in group.trajectories:
             written = to_json(
-                record_of(
+                make_record(
                     episode,
                     group,
                     advantage=self._advantages.get((group.ticket.sequence, episode.sibling)),
@@ -170,7 +170,7 @@ class EpisodeWriter:
                     token_advantages=self._credit.of(episode, group.ticket.sequence) if self._config.logprobs else (),
                 )
             )
-            line = line_of(written)
+            line = json_line(written)
             self._rows.append(self._played.row_of(written, self._plain.name, self._size, len(line)))
             with naming(self._plain):
                 self._lines.write(line)

@@ -11,7 +11,7 @@ from envs.mixture import config_of
 from launch.driver.run.starting import watch_start
 from rlsys.errors import BadInput
 from rlsys.probe import SAMPLES
-from rlsys.rollout import args_of, offer_of
+from rlsys.rollout import template_args_of, tool_offer_of
 
 if TYPE_CHECKING:  # Ray and torch behind it
     from launch.driver.run.run import Run
@@ -101,5 +101,5 @@ def _prompts(run: Run) -> Iterator[tuple[int, ...]]:
     world = run.active.world
     for task in world.tasks("held_out")[:LONG_TASKS] or world.tasks("train")[:LONG_TASKS]:
         env = world.env(task)
-        renderer = run.renderer.under(args_of(config_of(run.active.stage.config.env, task)))
-        yield tuple(renderer.prompt_ids(env.first_messages(), offer_of(env)))
+        renderer = run.renderer.under(template_args_of(config_of(run.active.stage.config.env, task)))
+        yield tuple(renderer.prompt_ids(env.first_messages(), tool_offer_of(env)))

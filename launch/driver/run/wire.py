@@ -34,7 +34,7 @@ from learners.meeting import RankSpec, collective_timeout_s
 from learners.rope import copy_scaled
 from rlsys.adapters import read_adapter
 from rlsys.alternating_cards import AlternatingCards
-from rlsys.choices import own_folders
+from rlsys.choices import custom_folders
 from rlsys.config.cluster import SECRET, ClusterConfig
 from rlsys.config.learner import LearnerConfig
 from rlsys.config.model import LoraConfig
@@ -58,7 +58,7 @@ def environment(cluster: ClusterConfig, more: dict[str, str]) -> dict[str, str]:
     """Variables of every actor's process, and `more`. No secrets: Ray writes them into its logs."""
     names = (name for name in os.environ if name in PASSED_ON or name.startswith(FAMILIES))
     passed = {name: os.environ[name] for name in names if not SECRET.search(name)}
-    folders = own_folders()  # environments and rewards of the user's own may lie there
+    folders = custom_folders()  # environments and rewards of the user's own may lie there
     if folders:
         passed["PYTHONPATH"] = os.pathsep.join(filter(None, [os.environ.get("PYTHONPATH"), ROOT, *folders]))
     variables = passed | {"TOKENIZERS_PARALLELISM": "false"} | more | cluster.env

@@ -26,8 +26,8 @@ from rlsys.config.generate import TeacherConfig
 from rlsys.config.identity import identity_of
 from rlsys.config.recipe import RecipeConfig, RunConfig, StageConfig
 from rlsys.errors import BadInput
-from rlsys.harvest import check_failed
-from rlsys.rollout import RolloutPlan, args_of
+from rlsys.harvest import check_failure_share
+from rlsys.rollout import RolloutPlan, template_args_of
 from rlsys.types import Failure, Group, Task
 
 FEW = 64  # trajectories: fewer say nothing yet about the share that fails
@@ -93,7 +93,7 @@ class Generate(Stage):
         """`generated/NAME.jsonl` is what is kept of the trajectories. A resumed run plays the rest."""
         recipe = stage.config
         tasks = tasks_to_generate(run.active.world, recipe)
-        renderer = run.renderer.under(args_of(recipe.env))
+        renderer = run.renderer.under(template_args_of(recipe.env))
         output, tokenizer = run.dir.generated_path(stage.name), tokenizer_id(renderer)
         await run.begin_stage(stage)
         teacher = recipe.generate.teacher
@@ -220,9 +220,9 @@ async def generate_missing(
             failed_first.extend(broken)
             played_first += plan.group_size
         if played_first >= FEW:
-            check_failed(failed_first, played_first, limit, "trajectories")
+            check_failure_share(failed_first, played_first, limit, "trajectories")
         if done == len(missing):
-            check_failed(failed, len(tasks) * plan.group_size, limit, "trajectories")
+            check_failure_share(failed, len(tasks) * plan.group_size, limit, "trajectories")
         progress.count(len(tasks) - len(missing) + done, len(tasks))
 
     owed = [PendingGroup("", sequence, task, plan) for sequence, task in missing]

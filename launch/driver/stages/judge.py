@@ -34,8 +34,8 @@ from rlsys.config.identity import identity_of
 from rlsys.config.recipe import RecipeConfig, RunConfig, StageConfig
 from rlsys.errors import BadInput, RunFailed
 from rlsys.files import whole_file
-from rlsys.harvest import check_failed
-from rlsys.jsonl import encode, line_of, read_as
+from rlsys.harvest import check_failure_share
+from rlsys.jsonl import encode, json_line, read_as
 from rlsys.records import TrajectoryRecord, read_trajectory, task_of, to_json
 from rlsys.types import Failure, Transcript
 
@@ -213,7 +213,7 @@ async def judge_missing(
                 failed.append(failure_of(error, "judge"))
                 asked += 1
                 if asked >= FEW:
-                    check_failed(failed, asked, limit, subject)
+                    check_failure_share(failed, asked, limit, subject)
                 continue
             asked += 1
             verdict = Verdict(line=line, judgements=scored.judgements or (), correct=scored.correct)
@@ -225,7 +225,7 @@ async def judge_missing(
     working = [asyncio.create_task(work()) for _ in range(stage.config.reward.judge.max_concurrent)]
     try:
         await asyncio.gather(*working)
-        check_failed(failed, total, limit, subject)
+        check_failure_share(failed, total, limit, subject)
     finally:
         for worker in working:
             worker.cancel()
@@ -242,7 +242,7 @@ def write_out(source: Path, output: Path, verdicts: Mapping[int, Verdict]) -> Co
             if verdict is not None:
                 judged.append(verdict)
                 record = replace(trajectory, judgements=verdict.judgements, correct=verdict.correct)
-                file.write(line_of(to_json(record)))
+                file.write(json_line(to_json(record)))
     return counts_of(total, judged)
 
 

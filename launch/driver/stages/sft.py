@@ -30,7 +30,7 @@ from rlsys.curriculum import Uniform
 from rlsys.errors import BadInput
 from rlsys.examples import read_answer
 from rlsys.mixed_curriculum import MixedCurriculum, weights_of
-from rlsys.rollout import args_of, offer_of
+from rlsys.rollout import template_args_of, tool_offer_of
 from rlsys.seeds import Epochs, derive_seed
 from rlsys.types import Sample, Task
 
@@ -171,8 +171,8 @@ def demonstration(run: Run, stage: StageConfig, task: Task, sequence: int) -> Sa
 def demonstrate(world: World, renderer: ChatRenderer, stage: StageConfig, task: Task, sequence: int) -> Sample:
     episode = world.demonstration(task, derive_seed(stage.config.seed, "demonstration", sequence))
     env = episode.env or world.env(task)
-    ids, mask = renderer.under(args_of(config_of(stage.config.env, task))).demonstration(
-        episode.messages, len(env.first_messages()), env.stop_strings, offer=offer_of(env)
+    ids, mask = renderer.under(template_args_of(config_of(stage.config.env, task))).demonstration(
+        episode.messages, len(env.first_messages()), env.stop_strings, offer=tool_offer_of(env)
     )
     return make_sample(ids, mask)
 

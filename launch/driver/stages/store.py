@@ -18,7 +18,7 @@ from launch.driver.stages.trajectories import graded_trajectories, is_solved, pa
 from rlsys.config.recipe import RecipeConfig
 from rlsys.errors import BadInput, differences
 from rlsys.files import whole_file
-from rlsys.jsonl import LineFile, json_object, line_of
+from rlsys.jsonl import LineFile, json_line, json_object
 from rlsys.records import GroupRecord, read_group, to_json
 
 BEGUN = "begun_with"  # key of the first line: what must be the same for lines to stand in one file
@@ -48,7 +48,7 @@ class LineStore(LineFile):
 
         try:
             file.seek(0)
-            first, head = file.readline(), line_of({BEGUN: now})
+            first, head = file.readline(), json_line({BEGUN: now})
             if not first.endswith(b"\n") and not head.startswith(first):  # torn, and not of this line
                 hear(json_object(first, f"{path} line 1"), "", 0)
             super().__init__(path, file, hear)
@@ -144,8 +144,8 @@ def write_out(played: TrajectoryStore, output: Path, recipe: RecipeConfig, num_t
                 select_trajectories(group, recipe.generate, recipe.reward),
                 pair_of(group),
             )
-            answers.writelines(line_of(to_json(trajectory)) for trajectory in keeping)
-            pairs.writelines([line_of(to_json(pair))] if pair is not None else [])
+            answers.writelines(json_line(to_json(trajectory)) for trajectory in keeping)
+            pairs.writelines([json_line(to_json(pair))] if pair is not None else [])
             counts.tasks += 1
             counts.trajectories += len(group.trajectories)
             counts.failed += len(group.trajectories) - len(graded)

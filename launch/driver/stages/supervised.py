@@ -30,7 +30,7 @@ from rlsys.examples import Example
 from rlsys.metrics import values
 from rlsys.plan import BatchPlan, plan_samples
 from rlsys.records import Tokens
-from rlsys.rollout import args_of, offer_of
+from rlsys.rollout import template_args_of, tool_offer_of
 from rlsys.seeds import Epochs, derive_seed
 from rlsys.system.device import require_resolved
 from rlsys.types import Bools, Sample, ToolOffer
@@ -117,8 +117,8 @@ Read = Callable[[Example], list[list[Sample]]]
 def reader_of(world: World, stage: StageConfig, renderer: ChatRenderer) -> tuple[Read, ChatRenderer]:
     """What makes training samples of an example in the stage's environment, the first of several, and its renderer."""
     first = world.tasks("train")[0]
-    env, renderer = world.env(first), renderer.under(args_of(config_of(stage.config.env, first)))
-    tokenizer, stop, offer = tokenizer_id(renderer), tuple(env.stop_strings), offer_of(env)
+    env, renderer = world.env(first), renderer.under(template_args_of(config_of(stage.config.env, first)))
+    tokenizer, stop, offer = tokenizer_id(renderer), tuple(env.stop_strings), tool_offer_of(env)
     return lambda example: samples_of(example, renderer, tokenizer, stop, offer), renderer
 
 

@@ -33,7 +33,7 @@ from launch.driver.run.saving import checkpoint, restore, wait_written
 from launch.driver.stages.base import list_training, needs_engines, recipes_with_rollouts, scored_recipes, stage_of
 from rlsys.config.recipe import RecipeConfig, RunConfig, StageConfig
 from rlsys.errors import BadInput, LearnerLost, RunFailed
-from rlsys.rollout import args_of
+from rlsys.rollout import template_args_of
 from rlsys.system.device import DEVICES, Device, describe_filled_keys, require_device, resolve_run
 
 
@@ -91,7 +91,7 @@ def check_evaluated(renderer: ChatRenderer, config: RunConfig) -> None:
     """Raises BadInput for arguments that the chat template does not take, of evaluations too."""
     for stage in config.stages:
         for recipe in recipes_of(stage.config):
-            renderer.under(args_of(recipe.env))
+            renderer.under(template_args_of(recipe.env))
 
 
 def check_offload(config: RunConfig) -> None:

@@ -12,7 +12,7 @@ import numpy as np
 
 from envs.rewards import counts_as_solved
 from rlsys.config.generate import GenerateConfig
-from rlsys.records import GroupRecord, PairRecord, Tokens, TrajectoryRecord, record_of
+from rlsys.records import GroupRecord, PairRecord, Tokens, TrajectoryRecord, make_record
 from rlsys.samples import sample_trajectory
 from rlsys.types import Bools, Failure, Group, Reward, Trajectory
 
@@ -49,8 +49,8 @@ def group_record(group: Group, tokenizer: str) -> GroupRecord:
 
     def record(trajectory: Trajectory) -> TrajectoryRecord:
         if tokenizer:
-            return record_of(trajectory, group, tokenizer=tokenizer, samples=_samples(trajectory))
-        return replace(record_of(trajectory, group), token_ids=(), weight_versions=())
+            return make_record(trajectory, group, tokenizer=tokenizer, samples=_samples(trajectory))
+        return replace(make_record(trajectory, group), token_ids=(), weight_versions=())
 
     trajectories = tuple(map(record, group.trajectories))
     return GroupRecord(sequence=group.ticket.sequence, task_id=group.ticket.task.task_id, trajectories=trajectories)

@@ -16,7 +16,7 @@ from launch.config.compose import last_recipe
 from launch.tools.score.play import open_world, show, tell
 from rlsys.config.recipe import RecipeConfig
 from rlsys.errors import BadInput
-from rlsys.rollout import args_of, offer_of
+from rlsys.rollout import template_args_of, tool_offer_of
 from rlsys.types import Task
 from rlsys.untrusted import visible
 
@@ -77,14 +77,14 @@ def _renderer_of(recipe: RecipeConfig) -> ChatRenderer | None:
 
 async def show_task(world: World, task: Task, renderer: ChatRenderer | None) -> None:
     env = await world.open_env(task)
-    offer, messages = offer_of(env), env.first_messages()
+    offer, messages = tool_offer_of(env), env.first_messages()
     if renderer is None:
         for schema in offer.schemas if offer is not None else ():
             show("tools", schema)
         for message in messages:
             show(message.role, message.content)
     else:
-        own = renderer.under(args_of(env)).usable()
+        own = renderer.under(template_args_of(env)).usable()
         ids = own.prompt_ids(messages, offer)
         show(f"{len(ids)} tokens", own.decode(ids))
     show("answers", " | ".join(task.answers) or "none: the reward reads the row's fields")

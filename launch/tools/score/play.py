@@ -39,8 +39,8 @@ from rlsys.broken import EpisodeBroken
 from rlsys.config.recipe import RecipeConfig
 from rlsys.errors import BadInput, nearest
 from rlsys.group_rollout import run_group
-from rlsys.jsonl import line_of
-from rlsys.records import record_of, to_json
+from rlsys.jsonl import json_line
+from rlsys.records import make_record, to_json
 from rlsys.rendering import Continuation
 from rlsys.rollout import Player, RolloutPlan, TurnRequest
 from rlsys.seeds import Epochs
@@ -322,8 +322,8 @@ def tell_rules(recipe: RecipeConfig, world: World, choice: ChosenTask, split: st
 def tell_end(group: Group, transcripts: Sequence[Transcript], *, color: bool) -> PlayedEpisode:
     (trajectory,) = group.trajectories
     # No tokens were sampled here: those who score the line count them as they would for any text.
-    record = replace(record_of(trajectory, group), token_ids=(), num_tokens=None, weight_versions=())
-    written, outcome = line_of(to_json(record)) if trajectory.turns else b"", trajectory.reward
+    record = replace(make_record(trajectory, group), token_ids=(), num_tokens=None, weight_versions=())
+    written, outcome = json_line(to_json(record)) if trajectory.turns else b"", trajectory.reward
     if outcome is NO_MORE:
         return PlayedEpisode(line=written, failure=outcome)
     tell(f"end: {trajectory.ended or trajectory.end}")

@@ -152,6 +152,6 @@ def test_a_working_folder_that_goes_under_a_run_ends_no_run(tmp_path: Path, monk
     (tmp_path / "gone").rmdir()
     monkeypatch.setattr(choices, "search_paths", {str(tmp_path): None})
     monkeypatch.syspath_prepend(str(tmp_path))
-    assert choices.own_folders() == [str(tmp_path)]
+    assert choices.custom_folders() == [str(tmp_path)]
     with refused("env.name", expected="module.Class, importable"):
         choose("env", TABLE, "no_such_module.World")

@@ -5,7 +5,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rlsys.batch import make_row, sample_sums, to_tokens
+from rlsys.batch import expand_to_tokens, make_row, sample_sums
 from rlsys.off_policy import importance_weights, log_ratio
 from rlsys.types import TokenStream
 from tests.makers.made import sample
@@ -23,7 +23,7 @@ def test_sums_are_taken_per_sample_over_the_mask_and_spread_back() -> None:
     values = tensor(NAN, 1.0, 2.0, NAN, 4.0).requires_grad_()
     sums = sample_sums(values, MASK, CU_SEQLENS)
     assert sums.tolist() == [3.0, 4.0]
-    assert to_tokens(sums, CU_SEQLENS).tolist() == [3.0, 3.0, 3.0, 4.0, 4.0]
+    assert expand_to_tokens(sums, CU_SEQLENS).tolist() == [3.0, 3.0, 3.0, 4.0, 4.0]
     (sums * tensor(1.0, 10.0)).sum().backward()
     assert values.grad.tolist() == [0.0, 1.0, 1.0, 0.0, 10.0]
 

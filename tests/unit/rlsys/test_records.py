@@ -7,8 +7,8 @@ import pytest
 
 from rlsys.errors import BadInput
 from rlsys.examples import read_answer
-from rlsys.jsonl import json_object, line_of
-from rlsys.records import GroupRecord, Tokens, read_group, read_trajectory, record_of, score_json, to_json
+from rlsys.jsonl import json_line, json_object
+from rlsys.records import GroupRecord, Tokens, make_record, read_group, read_trajectory, score_json, to_json
 from rlsys.rollout import EpisodeBroken, failure_of
 from rlsys.transcripts import read_transcript
 from rlsys.types import EpisodeEnd, Failure, FailureKind, Group, Message, Reward, Task, Timings, TokenStream
@@ -129,7 +129,7 @@ def played_once(**changes: Any) -> Group:
 
 def written(**changes: Any) -> bytes:
     played = played_once(**changes)
-    return line_of(to_json(record_of(played.trajectories[0], played)))
+    return json_line(to_json(make_record(played.trajectories[0], played)))
 
 
 def test_a_trajectory_stands_in_a_line_with_all_that_scoring_needs() -> None:
@@ -173,11 +173,11 @@ def test_a_group_is_read_as_it_was_written(changes: dict[str, Any]) -> None:
     played = played_once(**changes)
     samples = (Tokens(token_ids=(1, 2, 5, 6), sampled=((2, 4),)),)
     records = [
-        record_of(episode, played, advantage=0.5, tokenizer="v", samples=samples) for episode in played.trajectories
+        make_record(episode, played, advantage=0.5, tokenizer="v", samples=samples) for episode in played.trajectories
     ]
-    records += [record_of(episode, played) for episode in played.trajectories]
+    records += [make_record(episode, played) for episode in played.trajectories]
     whole_group = GroupRecord(sequence=7, task_id="t:1", trajectories=tuple(records))
-    assert read_group(json_object(line_of(to_json(whole_group)), "here"), "here") == whole_group
+    assert read_group(json_object(json_line(to_json(whole_group)), "here"), "here") == whole_group
 
 
 def test_which_turn_a_turn_continues_is_written_and_read() -> None:
@@ -186,7 +186,7 @@ def test_which_turn_a_turn_continues_is_written_and_read() -> None:
         *((2, 0, "again"), (3, None, "retold"), (4, None, "conversation"), (5, 4, None)),
         *((0, None, "conversation"), (1, 0, None), (6, 1, None)),
     ]
-    assert line_of(to_json(read_trajectory(line, "here"))) == line_of(line)
+    assert json_line(to_json(read_trajectory(line, "here"))) == json_line(line)
 
 
 def test_what_an_earlier_version_has_generated_is_read() -> None:
@@ -208,7 +208,7 @@ def test_what_an_earlier_version_has_generated_is_read() -> None:
     record, other = read_group(lines, "here").trajectories
     assert (record.reward, record.samples[0].sampled, record.weight_versions) == (1.0, ((2, 4),), (((1, 0, 2),),))
     assert other.failure == Failure(kind=FailureKind.TIMEOUT, where="episode", detail="late") and other.reward is None
-    assert read_transcript(line_of(old | graded), whole).token_ids == (5, 6)
+    assert read_transcript(json_line(old | graded), whole).token_ids == (5, 6)
 
 
 def test_what_was_sampled_is_scored_by_its_tokens_and_the_verdicts_that_were_given() -> None:

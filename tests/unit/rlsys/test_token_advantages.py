@@ -13,7 +13,7 @@ from learners.algorithms import ALGORITHMS, make_algorithm
 from rlsys.batch import build_batch, token_advantages
 from rlsys.choices import choose
 from rlsys.plan import plan_batch
-from rlsys.records import record_of, unpack_floats
+from rlsys.records import make_record, unpack_floats
 from rlsys.samples import advantages_by_turn, sample_refs
 from rlsys.summaries import summarize
 from rlsys.types import Reward, Trajectory, VersionSpan
@@ -56,7 +56,7 @@ def test_from_the_plan_over_the_ranks_rows_into_the_file() -> None:
     ]
     advantages = token_advantages(rows)
     assert set(advantages) == {(7, 0, 0), (7, 1, 0)} and all(len(values) == 2 for values in advantages.values())
-    line = record_of(
+    line = make_record(
         group.trajectories[1],
         group,
         token_advantages=TokenCredit(found=advantages, version=3, max_token_lag=1).of(group.trajectories[1], 7),

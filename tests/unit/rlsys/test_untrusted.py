@@ -13,7 +13,7 @@ import pytest
 from actors.env_server import answer
 from rlsys.broken import failure_of
 from rlsys.harvest import first_exception
-from rlsys.records import record_of, to_json
+from rlsys.records import make_record, to_json
 from rlsys.rollout import RolloutPlan
 from rlsys.summaries import summarize
 from rlsys.types import Failure, FailureKind, Group, Ticket
@@ -141,7 +141,7 @@ def test_an_episode_that_was_played_again_is_counted_and_its_line_says_why(world
     assert first_exception([summarize(play(saying("5!"), counting))]) is None
     ticket = Ticket(sequence=0, epoch=0, task=trajectory.task, attempt=0, start_version=0)
     group = Group(ticket=ticket, trajectories=(trajectory,), worker="w")
-    line = json.loads(json.dumps(to_json(record_of(trajectory, group))))
+    line = json.loads(json.dumps(to_json(make_record(trajectory, group))))
     (again,) = line["retried"]
     assert again["detail"] == failure.detail and "in lookup" in again["trace"] and "failure" not in line
 

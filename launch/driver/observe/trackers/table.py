@@ -9,7 +9,7 @@ from typing import Any
 from launch.driver.observe.trackers.base import TrackedRun, Tracker
 from launch.driver.observe.trackers.feed import Trackers
 from launch.driver.observe.trackers.wandb_tracker import wandb_mode
-from rlsys.choices import load, load_own
+from rlsys.choices import load, load_custom
 from rlsys.config.output import WandbConfig
 from rlsys.config.recipe import RecipeConfig
 from rlsys.errors import BadInput, describe_error
@@ -31,7 +31,7 @@ def check_trackers(recipe: RecipeConfig) -> None:
             if find_spec(name) is None:  # each is called as its package is
                 raise BadInput(f"not installed: pip install {PINS.get(name, name)}", key="tracker", found=name)
             continue
-        lacking = [method for method in METHODS if not callable(getattr(load_own("tracker", name), method, None))]
+        lacking = [method for method in METHODS if not callable(getattr(load_custom("tracker", name), method, None))]
         if lacking:
             methods = f"a class with the methods {', '.join(METHODS)}: {', '.join(lacking)} missing"
             raise BadInput(key="tracker", found=name, expected=methods)
@@ -48,7 +48,7 @@ def make_trackers(recipe: RecipeConfig, run: TrackedRun) -> tuple[Trackers, list
     trackers: dict[str, Tracker] = {}
     for name in tracker_names(recipe):
         try:
-            build: Any = load(TRACKERS[name]) if name in TRACKERS else load_own("tracker", name)
+            build: Any = load(TRACKERS[name]) if name in TRACKERS else load_custom("tracker", name)
             trackers[name] = build(run)
         except (Exception, SystemExit) as error:  # fault boundary: a library, or a class of the user's own
             log.warning("%s is off for this run: %s", name, describe_error(error))

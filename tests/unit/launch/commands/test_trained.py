@@ -12,7 +12,7 @@ from launch.driver.checkpoints.card import write_about
 from launch.driver.evaluation.sets import sets_of
 from rlsys.config.recipe import RecipeConfig
 from rlsys.errors import BadInput
-from rlsys.rollout import args_of
+from rlsys.rollout import template_args_of
 
 TRAINED = {"enable_thinking": False}
 SHORT = {"effort": "low"}
@@ -50,7 +50,7 @@ def test_arguments_that_nobody_gives_are_the_models(
     overrides: list[str], args: dict[str, Any], lines: int, tmp_path: Path
 ) -> None:
     recipe, notes = play(saved(tmp_path, f"env.template_args={flow(TRAINED)}"), *overrides)
-    assert args_of(recipe.env) == args
+    assert template_args_of(recipe.env) == args
     assert len(notes) == lines and all(flow(TRAINED) in line for line in notes)
 
 
@@ -58,7 +58,7 @@ def test_a_model_that_was_trained_without_any_is_played_without(tmp_path: Path) 
     model = saved(tmp_path)
     assert play(model)[1] == []
     recipe, (line,) = play(model, f"env.template_args={flow(SHORT)}")
-    assert args_of(recipe.env) == SHORT and "trained with {}" in line
+    assert template_args_of(recipe.env) == SHORT and "trained with {}" in line
 
 
 @pytest.mark.parametrize("about", [None, {}, {"template_args": None}])
@@ -72,7 +72,7 @@ def test_a_model_of_which_nothing_is_known_changes_nothing(about: dict[str, Any]
 
 def test_sets_with_an_environment_of_their_own_have_them_too(tmp_path: Path) -> None:
     recipe, _ = play(saved(tmp_path, f"env.template_args={flow(TRAINED)}"), f"eval.sets={{own: {{}}, {OTHER}}}")
-    assert [args_of(eval_set.recipe.env) for eval_set in sets_of(recipe)] == [TRAINED] * 2
+    assert [template_args_of(eval_set.recipe.env) for eval_set in sets_of(recipe)] == [TRAINED] * 2
 
 
 def test_each_environment_of_several_has_its_own(tmp_path: Path) -> None:
@@ -81,11 +81,11 @@ def test_each_environment_of_several_has_its_own(tmp_path: Path) -> None:
     apart = saved(tmp_path, MIXED.replace("sums", f"sums, template_args: {flow(TRAINED)}"))
     for model, expected in ((shared, [TRAINED, TRAINED]), (apart, [TRAINED, {}])):
         recipe, notes = play(model, MIXED)
-        assert [args_of(part.env) for part in recipe.by_env.values()] == expected
-        assert [args_of(part) for part in recipe.env.parts.values()] == expected
+        assert [template_args_of(part.env) for part in recipe.by_env.values()] == expected
+        assert [template_args_of(part) for part in recipe.env.parts.values()] == expected
         assert len(notes) == sum(map(bool, expected))
     recipe, _ = play(apart, "env.name=calculator")
-    assert args_of(recipe.env) == {}
+    assert template_args_of(recipe.env) == {}
 
 
 @pytest.mark.parametrize("text", ["{", '{"template_args": 3}', "[1]"])

@@ -27,7 +27,7 @@ from launch.run_dir.played import EvalResult
 from rlsys.config.evaluation import EvalConfig
 from rlsys.config.loop import LoopConfig
 from rlsys.errors import BadInput, RunFailed
-from rlsys.harvest import check_failed
+from rlsys.harvest import check_failure_share
 from rlsys.records import TrajectoryRecord
 from rlsys.types import EpisodeEnd, Failure, FailureKind, Message, Reward
 
@@ -137,7 +137,7 @@ def test_above_the_limit_there_is_no_number() -> None:
         "greedy none; greedy: 8 of 24 graded, 16 failed, above loop.max_failed_share=0.5; the first:"
     )
     with pytest.raises(RunFailed, match=r"^16 of 24 episodes failed \(limit .*=0.5\); the first: .* it broke$"):
-        check_failed(most.failed, most.episodes, most.limit, "episodes")  # as `rlsys eval` does
+        check_failure_share(most.failed, most.episodes, most.limit, "episodes")  # as `rlsys eval` does
     assert table({"greedy": most})[1].split()[:4] == ["greedy", "-", "24", "16"]
 
 

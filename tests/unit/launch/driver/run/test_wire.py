@@ -206,7 +206,7 @@ def test_what_only_sounds_like_a_secret_is_taken_and_an_address_with_a_password_
 
 
 def test_a_path_of_the_users_stands_beside_that_of_his_own_environments(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(wire, "own_folders", lambda: ["/home/me/worlds"])
+    monkeypatch.setattr(wire, "custom_folders", lambda: ["/home/me/worlds"])
     path = wire.environment(ClusterConfig(env={"PYTHONPATH": "/opt/site"}), {})["PYTHONPATH"].split(os.pathsep)
     assert path[0] == "/opt/site" and "/home/me/worlds" in path
 

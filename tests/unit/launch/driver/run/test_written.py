@@ -6,8 +6,8 @@ import pytest
 
 from launch.driver.run.written import choose_written, line_bytes
 from rlsys.config.output import TrajectoriesConfig
-from rlsys.jsonl import line_of
-from rlsys.records import record_of, to_json
+from rlsys.jsonl import json_line
+from rlsys.records import make_record, to_json
 from rlsys.summaries import GroupRef, summarize, summarize_group
 from rlsys.types import Message
 from tests.makers import made
@@ -64,5 +64,5 @@ def test_what_a_line_takes_is_known_before_it_is_written() -> None:
     trajectory = made.trajectory(turn, reward=0.0, messages=messages)
     group = made.group(made.ticket(3), trajectory)
     for logprobs in (True, False):
-        written = len(line_of(to_json(record_of(trajectory, group, logprobs=logprobs))))
+        written = len(json_line(to_json(make_record(trajectory, group, logprobs=logprobs))))
         assert line_bytes(summarize(trajectory), logprobs) == pytest.approx(written, rel=0.15)

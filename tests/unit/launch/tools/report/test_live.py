@@ -10,7 +10,7 @@ import pytest
 
 from launch.tools.report import live
 from launch.tools.report.live import LiveRuns
-from rlsys.jsonl import line_of
+from rlsys.jsonl import json_line
 from tests.makers.report_example import write_run
 
 
@@ -32,7 +32,7 @@ def runs_of(run: Path) -> tuple[LiveRuns, list[int]]:
 
 def add_row(run: Path, step: int) -> None:
     with (run / "metrics.jsonl").open("ab") as file:
-        file.write(line_of({"step": step, "stage": "rl", "stage_step": step, "reward/mean": 0.5}))
+        file.write(json_line({"step": step, "stage": "rl", "stage_step": step, "reward/mean": 0.5}))
 
 
 def test_files_are_read_again_when_they_have_changed(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
