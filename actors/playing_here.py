@@ -24,7 +24,7 @@ from actors.renderer import ChatRenderer
 from actors.services import ServiceSpec
 from envs.protocols.thoughts import write_thought
 from envs.services.endpoint import Choice, Question
-from envs.services.teacher import Teacher, as_chat
+from envs.services.teacher import Teacher, as_chat_messages
 from rlsys.errors import RunFailed
 from rlsys.group_rollout import run_group
 from rlsys.rollout import EpisodeBroken, Player, RolloutPlan, TurnRequest

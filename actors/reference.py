@@ -25,7 +25,7 @@ from starlette.responses import JSONResponse, Response
 from actors.alone import START_S, longest_context
 from actors.engine import Engine
 from actors.specs import EngineFailed, EngineSpec, PromptTooLong, make_engine_spec
-from envs.services.app import HttpRefusal, invalid, make_app, unavailable
+from envs.services.app import HttpRefusal, invalid_request, make_app, service_unavailable
 from envs.services.http import HttpService
 from rlsys.config.engine import EngineConfig
 from rlsys.errors import BadInput
@@ -114,14 +114,14 @@ def engine_spec(config: ReferenceServiceConfig) -> EngineSpec:
 def make_reference_app(engine: Engine, token: str | None) -> Starlette:
     async def answer(request: LogprobsRequest) -> bytes:
         if not all(request.sequences):
-            raise invalid("empty", ("sequences",), "a sequence without tokens")
+            raise invalid_request("empty", ("sequences",), "a sequence without tokens")
         try:
             logprobs = await asyncio.gather(*map(engine.prompt_logprobs, request.sequences))
         except PromptTooLong as error:
             why = f"a sequence of {error.length} tokens, expected {error.limit} at most"
             raise HttpRefusal(400, why) from error
         except EngineFailed as error:
-            raise unavailable(str(error), RETRY_AFTER_S) from error
+            raise service_unavailable(str(error), RETRY_AFTER_S) from error
         return json.dumps({"logprobs": logprobs}).encode()
 
     def health() -> Response:

@@ -18,7 +18,7 @@ from envs.rewards.findings import score_and_explain
 from envs.rewards.maths.grader import Grader
 from envs.services.judge.config import JudgeConfig
 from envs.services.judge.judge import JudgeClient, open_judge
-from envs.services.judge.request import RULED, Asks
+from envs.services.judge.request import RULED, AskableJudge
 from envs.services.stats import ToolStats, merge
 from rlsys.types import Reward, Transcript
 
@@ -33,7 +33,7 @@ class RewardService:
     def __init__(self, spec: ScoringSpec) -> None:
         # Its processes start with the first answer that needs one.
         self._grader = Grader(workers=spec.grader_workers, deadline_s=spec.grader_deadline_s)
-        self._judges: dict[JudgeConfig, Asks] = {}
+        self._judges: dict[JudgeConfig, AskableJudge] = {}
         self._ruled = 0  # messages that were judged by their length, of which no judge was asked
         self._own: list[tuple[str, JudgeClient]] = []  # those of `_judges` that ask a server of the run, with its name
         self._addresses: Mapping[str, str] = {}
@@ -62,7 +62,7 @@ class RewardService:
             judgements=scored.judgements if transcript.judgements is None else transcript.judgements,
         )
 
-    def _judge(self, config: JudgeConfig) -> Asks:
+    def _judge(self, config: JudgeConfig) -> AskableJudge:
         """One judge per config, however many rewards ask it. Raises BadInput without an address or its key."""
         if config not in self._judges:
             url = self._addresses.get(config.server)

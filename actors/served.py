@@ -49,7 +49,7 @@ class ServedPlays:
         stop = request.stop[:MOST_STOPS] if self._sends_stop else ()
         question = replace(question_of(request), seed=seed, stop=stop)
         choice = await self._model.answer(question, {"sample": request.seed})
-        full_choice = replace(choice, text=with_stop(choice, question.stop))
+        full_choice = replace(choice, text=text_with_stop(choice, question.stop))
         return completion_of(self._renderer, full_choice, request)
 
 

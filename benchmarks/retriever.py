@@ -264,7 +264,7 @@ class Plain:
         return [(self._documents[row], score) for row, score in hits]
 
     def _words(self, query: str, k: int) -> list[Hit]:
-        words = [word for word in bm25.words(query) if word in self._bm25.vocab_dict]
+        words = [word for word in bm25.tokenize(query) if word in self._bm25.vocab_dict]
         if not words:
             return []
         rows, scores = self._bm25.retrieve([words], k=k, show_progress=False)

@@ -15,8 +15,8 @@ from typing import Any, Protocol, runtime_checkable
 from envs.services.guard import ToolFailed
 from envs.services.judge.config import JudgeConfig
 from envs.services.judge.kinds import KINDS
-from envs.services.judge.parse import answer_of
-from envs.services.judge.request import Asks, Judged, JudgeRequest
+from envs.services.judge.parse import without_reasoning
+from envs.services.judge.request import AskableJudge, Judged, JudgeRequest
 from rlsys.rollout import EpisodeBroken
 from rlsys.types import Failure, FailureKind, Transcript
 
@@ -77,7 +77,7 @@ def needs_awaiting(reward: Any, transcript: Transcript) -> bool:
 
 
 async def resolve_requests(
-    reward: Any, transcript: Transcript, grader: Grades, find_judge: Callable[[JudgeConfig], Asks]
+    reward: Any, transcript: Transcript, grader: Grades, find_judge: Callable[[JudgeConfig], AskableJudge]
 ) -> Transcript:
     """The transcript with what the reward asks others for, or as it is.
 
@@ -97,7 +97,7 @@ async def resolve_requests(
 
 
 async def _apply_verdicts(
-    judge: Asks, requests: Sequence[JudgeRequest], unparsable: str | None, transcript: Transcript
+    judge: AskableJudge, requests: Sequence[JudgeRequest], unparsable: str | None, transcript: Transcript
 ) -> Transcript:
     asking = [asyncio.create_task(ask_for_verdict(judge, request, unparsable)) for request in requests]
     try:
@@ -111,11 +111,11 @@ async def _apply_verdicts(
             correct = answer.verdict is not None and bool(answer.verdict.accepted)
         else:
             # Not what it thought on the way: a GOOD there is no verdict.
-            steps.append(answer_of(answer.text) if not answer.cut else CUT_OFF)
+            steps.append(without_reasoning(answer.text) if not answer.cut else CUT_OFF)
     return replace(transcript, correct=correct, judgements=tuple(steps) or transcript.judgements)
 
 
-async def ask_for_verdict(judge: Asks, request: JudgeRequest, unparsable: str | None) -> Judged:
+async def ask_for_verdict(judge: AskableJudge, request: JudgeRequest, unparsable: str | None) -> Judged:
     """The judge's answer, under a rule for one without a verdict (None: the kind's own). Raises EpisodeBroken.
 
     A prompt that it refuses for what the policy wrote speaks against the policy: no length of an answer is a way out.
@@ -139,7 +139,7 @@ async def ask_for_verdict(judge: Asks, request: JudgeRequest, unparsable: str | 
     return answer
 
 
-async def _takes_the_rest(judge: Asks, request: JudgeRequest) -> bool:
+async def _takes_the_rest(judge: AskableJudge, request: JudgeRequest) -> bool:
     """Whether the judge takes the question without what the policy wrote. Raises ToolFailed where it is out."""
     written = [name for name, field in KINDS[request.kind].fields.items() if field.hostile]
     fields = dict(request.fields) | {name: request.unwritten.get(name, "") for name in written}

@@ -33,7 +33,7 @@ MAX_ERRORS = 20  # that are named of one body
 SECONDS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0)
 
 
-class Detail(JSONResponse):
+class ErrorResponse(JSONResponse):
     """An error's body. Half of a surrogate pair, which a client may have sent, is escaped: UTF-8 has none."""
 
     def render(self, content: Any) -> bytes:
@@ -45,7 +45,7 @@ class HttpRefusal(Exception):
 
     def __init__(self, status: int, detail: Any, headers: Mapping[str, str] | None = None) -> None:
         super().__init__(status, detail)
-        self.response = Detail(detail, status, headers)
+        self.response = ErrorResponse(detail, status, headers)
 
 
 def make_app(
@@ -72,19 +72,19 @@ def make_app(
         if isinstance(error, HttpRefusal):
             return error.response
         if isinstance(error, HTTPException):
-            return Detail(error.detail, error.status_code, error.headers)
+            return ErrorResponse(error.detail, error.status_code, error.headers)
         return Response(status_code=CLIENT_GONE)
 
-    routes = [Route(path, _Answers(*handled, max_body_bytes), methods=["POST"]) for path, handled in posts.items()]
+    routes = [Route(path, _PostRoute(*handled, max_body_bytes), methods=["POST"]) for path, handled in posts.items()]
     routes += [Route("/health", get_health), Route("/metrics", get_metrics)]
-    guards = [Middleware(_Counts, name, registry, {route.path for route in routes})]
-    guards += [Middleware(_Token, token.encode())] if token is not None else []
-    guards += [Middleware(_WholeRequest)]
+    guards = [Middleware(_RequestMetrics, name, registry, {route.path for route in routes})]
+    guards += [Middleware(_TokenCheck, token.encode())] if token is not None else []
+    guards += [Middleware(_WholeRequestFirst)]
     errors: dict[Any, Any] = {error: refuse for error in (HttpRefusal, HTTPException, ClientDisconnect)}
     return Starlette(routes=routes, middleware=guards, exception_handlers=errors)
 
 
-class _Answers:
+class _PostRoute:
     """A POST. Plain ASGI: Starlette's own handling of functions and of `max_body_size` would cost as much again."""
 
     def __init__(self, schema: type[BaseModel], handler: Callable[[Any], Awaitable[bytes]], most: int) -> None:
@@ -103,7 +103,7 @@ class _Answers:
         await Response(await self._handler(payload), media_type="application/json")(scope, receive, send)
 
 
-class _Counts:
+class _RequestMetrics:
     """Requests by route and status, and how long each took."""
 
     def __init__(self, app: ASGIApp, name: str, registry: CollectorRegistry, paths: set[str]) -> None:
@@ -132,7 +132,7 @@ class _Counts:
             self._latency(route).observe(time.perf_counter() - started)
 
 
-class _WholeRequest:
+class _WholeRequestFirst:
     """No answer begins before the request has arrived: behind its answer uvicorn watches a request no longer, and never
     closes its connection. The token's refusal closes it."""
 
@@ -156,7 +156,7 @@ class _WholeRequest:
         await self._app(scope, receive_part, answer)
 
 
-class _Token:
+class _TokenCheck:
     def __init__(self, app: ASGIApp, token: bytes) -> None:
         self._app = app
         self._token = token
@@ -169,7 +169,7 @@ class _Token:
             await self._app(scope, receive, send)
         else:
             headers = {"connection": "close", "www-authenticate": "Bearer"}
-            await Detail("a bearer token is needed", 401, headers)(scope, receive, send)
+            await ErrorResponse("a bearer token is needed", 401, headers)(scope, receive, send)
 
 
 def parse_body(body: bytes, content_type: str, schema: type[Schema]) -> Schema:
@@ -183,27 +183,27 @@ def parse_body(body: bytes, content_type: str, schema: type[Schema]) -> Schema:
             except ValidationError:  # or half of a surrogate pair, which only Python's own parser takes
                 content = json.loads(content)
         if content is None or content == b"":
-            raise invalid("missing", (), "Field required")
+            raise invalid_request("missing", (), "Field required")
         return schema.model_validate(content, from_attributes=True)  # bytes where they are not said to be JSON
     except ValidationError as error:
         # Without the request's own text, which may be huge and need not be printable.
         errors = error.errors(include_url=False, include_context=False, include_input=False)[:MAX_ERRORS]
         raise HttpRefusal(422, [{**detail, "loc": ("body", *detail["loc"])} for detail in errors]) from error
     except json.JSONDecodeError as error:
-        raise invalid("json_invalid", (error.pos,), "JSON decode error", ctx={"error": error.msg}) from error
+        raise invalid_request("json_invalid", (error.pos,), "JSON decode error", ctx={"error": error.msg}) from error
     except (ValueError, RecursionError) as error:
         raise HttpRefusal(400, "There was an error parsing the body") from error
 
 
-def check(field: str, number: int, least: int, most: int, *where: str | int) -> None:
+def check_number(field: str, number: int, least: int, most: int, *where: str | int) -> None:
     """422 where a number of the request is out of the config's limits."""
     if not least <= number <= most:
-        raise invalid("limit", (*where, field), f"found {number}, expected {least} to {most}")
+        raise invalid_request("limit", (*where, field), f"found {number}, expected {least} to {most}")
 
 
-def invalid(kind: str, where: tuple[str | int, ...], message: str, **more: Any) -> HttpRefusal:
+def invalid_request(kind: str, where: tuple[str | int, ...], message: str, **more: Any) -> HttpRefusal:
     return HttpRefusal(422, [{"type": kind, "loc": ("body", *where), "msg": message, **more}])
 
 
-def unavailable(detail: str, after_s: int) -> HttpRefusal:
+def service_unavailable(detail: str, after_s: int) -> HttpRefusal:
     return HttpRefusal(503, detail, {"retry-after": str(after_s)})

@@ -33,7 +33,7 @@ class Question:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Choice:
-    """What it said."""
+    """What the model said."""
 
     text: str  # without its calls
     calls: tuple[ToolCall, ...] = ()  # without ids: servers disagree on what one looks like
@@ -128,7 +128,7 @@ def read_choice(answer: Any) -> Choice:
     listed = message.get("tool_calls")
     calls = [_read_call(call) for call in (listed if isinstance(listed, list) else ())]
     broken = [written for call, written in calls if call.problem]
-    text, thought = map(_plain, ("\n".join(filter(None, (content, *broken))), thought))
+    text, thought = map(_without_surrogates, ("\n".join(filter(None, (content, *broken))), thought))
     stop = next((first[key] for key in STOPPED if key in first), ...)
     stopped = None if stop is ... else stop if isinstance(stop, str) else ""  # vLLM's may be the number of a token
     truncated = first.get("finish_reason") == "length"
@@ -143,8 +143,8 @@ def _read_call(call: Any) -> tuple[ToolCall, str]:
     name = function.get("name") if isinstance(function, dict) else None
     if not isinstance(function, dict) or not isinstance(name, str):
         raise ValueError('the answer has "tool_calls" that are no functions with a name')
-    name, arguments = _plain(name), function.get("arguments") or {}
-    written = _plain(arguments) if isinstance(arguments, str) else json.dumps(arguments)
+    name, arguments = _without_surrogates(name), function.get("arguments") or {}
+    written = _without_surrogates(arguments) if isinstance(arguments, str) else json.dumps(arguments)
     try:
         arguments = json.loads(written)
         json.dumps(arguments, ensure_ascii=False, allow_nan=False).encode()  # not of NaN, nor of half a surrogate pair
@@ -155,11 +155,11 @@ def _read_call(call: Any) -> tuple[ToolCall, str]:
     return ToolCall(name=name, problem="it has no name, or its arguments are no JSON object"), f"{name}({written})"
 
 
-def _plain(text: str) -> str:
+def _without_surrogates(text: str) -> str:
     return text.encode("utf-8", "replace").decode()
 
 
-def with_stop(choice: Choice, stop: Sequence[str]) -> str:
+def text_with_stop(choice: Choice, stop: Sequence[str]) -> str:
     """Its text with the stop string that ended it, which servers leave out.
 
     Where the server does not say which one it was, as OpenAI's does not, it is the closing tag of the element that the

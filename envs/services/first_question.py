@@ -45,7 +45,7 @@ class Address:
     limit_key: str = "max_tokens"
 
     @property
-    def same(self) -> tuple[object, ...]:
+    def question_identity(self) -> tuple[object, ...]:
         """Equal for addresses of which one answer says everything."""
         return self.url, self.model, self.key_env, self.question, self.omit, self.limit_key
 
@@ -54,11 +54,11 @@ class Address:
         """For one answer."""
         return max(ANSWER_S, self.deadline_s)
 
-    def named(self, key: str) -> str:
+    def option_name(self, key: str) -> str:
         return f"{self.where}.{key}" if self.where else f"--{key.replace('_', '-')}"
 
 
-def address_of_judge(where: str, judge: JudgeConfig | None) -> Address | None:
+def judge_address(where: str, judge: JudgeConfig | None) -> Address | None:
     """None for no judge, one that the run serves by itself, and one that is not to be asked."""
     if judge is None or not judge.ask_first:
         return None
@@ -70,31 +70,31 @@ def address_of_judge(where: str, judge: JudgeConfig | None) -> Address | None:
     return Address(url=judge.endpoint, model=judge.model, **options)
 
 
-def address_of_model(where: str, config: EndpointConfig, **more: Any) -> Address:
+def model_address(where: str, config: EndpointConfig, **more: Any) -> Address:
     return Address(where=where, url=str(config.endpoint), model=config.model, key_env=config.key_env, **more)
 
 
-def address_of_served(config: ServedConfig, question: Question) -> Address:
+def served_model_address(config: ServedConfig, question: Question) -> Address:
     """Of the model that an evaluation's options name. question: how its episodes are sampled."""
     probe = replace(question, messages=QUESTION.messages)
     fields = {"omit": config.omit, "limit_key": config.limit_key, "deadline_s": config.deadline_s}
-    return address_of_model("", config, question=probe, **fields)
+    return model_address("", config, question=probe, **fields)
 
 
-def ask_all(addresses: Sequence[Address], say: Callable[[str], None]) -> None:
+def check_addresses(addresses: Sequence[Address], say: Callable[[str], None]) -> None:
     """Ask each different one, all at once. Raises BadInput, which names the key, for the first that cannot be used.
 
     One that is busy for `BUSY_S` has been found: a sentence says so.
     """
     different: dict[object, Address] = {}
     for address in addresses:
-        different.setdefault(address.same, address)
-    for sentence in filter(None, asyncio.run(_ask_all(list(different.values())))):
+        different.setdefault(address.question_identity, address)
+    for sentence in filter(None, asyncio.run(_check_all(list(different.values())))):
         say(sentence)
 
 
-async def _ask_all(addresses: Sequence[Address]) -> list[str]:
-    tasks = [asyncio.create_task(_ask(address)) for address in addresses]
+async def _check_all(addresses: Sequence[Address]) -> list[str]:
+    tasks = [asyncio.create_task(_check_address(address)) for address in addresses]
     if not tasks:
         return []
     await asyncio.wait(tasks, return_when=asyncio.FIRST_EXCEPTION)  # the others may be silent for minutes
@@ -104,20 +104,20 @@ async def _ask_all(addresses: Sequence[Address]) -> list[str]:
     return [task.result() for task in tasks]
 
 
-async def _ask(address: Address) -> str:
+async def _check_address(address: Address) -> str:
     """What to tell the user, or "". Raises BadInput."""
-    at = address.named(address.key)
-    key = read_secret(address.named("key_env"), address.key_env)
+    at = address.option_name(address.key)
+    key = read_secret(address.option_name("key_env"), address.key_env)
     try:
         async with asyncio.timeout(address.answer_s + BUSY_S):
-            await _until_answered(address, key)
+            await _ask_until_answered(address, key)
     except KeyRefused as error:
         expected = f"a key for {address.url}"
-        raise BadInput(error, key=address.named("key_env"), found=address.key_env, expected=expected) from error
+        raise BadInput(error, key=address.option_name("key_env"), found=address.key_env, expected=expected) from error
     except ToolBusy as error:
         return f"{at}: {error} for {BUSY_S:g} s: it is there, and its answers will be waited for"
     except ToolRefused as error:
-        raise _refused(address, error) from error
+        raise _refusal_error(address, error) from error
     except TimeoutError as error:
         raise BadInput(f"no answer within {address.answer_s:g} s", key=at, found=address.url) from error
     except (ValueError, OSError) as error:
@@ -125,22 +125,22 @@ async def _ask(address: Address) -> str:
     return ""
 
 
-def _refused(address: Address, error: ToolRefused) -> BadInput:
+def _refusal_error(address: Address, error: ToolRefused) -> BadInput:
     if address.model is None:
-        return BadInput(error, key=address.named(address.key), found=address.url, expected="a judge there")
+        return BadInput(error, key=address.option_name(address.key), found=address.url, expected="a judge there")
     fields = "" if address.where else "; --omit and --limit-key name what its server does not know"
     expected = f"a model at {address.url}{fields}"
-    return BadInput(error, key=address.named("model"), found=address.model, expected=expected)
+    return BadInput(error, key=address.option_name("model"), found=address.model, expected=expected)
 
 
-async def _until_answered(address: Address, key: str | None) -> None:
+async def _ask_until_answered(address: Address, key: str | None) -> None:
     """Raises what the last attempt did. A refusal needs no second one."""
     clock = asyncio.get_running_loop()
     patience, attempts_left = clock.time() + BUSY_S, ATTEMPTS
     while True:
         try:
             async with asyncio.timeout(address.answer_s):
-                return await _once(address, key)
+                return await _ask_once(address, key)
         except ToolBusy as error:
             pause_s = min(max(error.after_s, PAUSE_S), max(0.0, patience - clock.time()))
             if not pause_s:
@@ -154,7 +154,7 @@ async def _until_answered(address: Address, key: str | None) -> None:
         await asyncio.sleep(pause_s)
 
 
-async def _once(address: Address, key: str | None) -> None:
+async def _ask_once(address: Address, key: str | None) -> None:
     options: dict[str, Any] = {"key_from": address.key_env or "", "refused_key": KeyRefused, "name": "the server"}
     if address.model is not None:
         options |= {"omit": address.omit, "limit_key": address.limit_key}

@@ -149,7 +149,7 @@ class Guard(Generic[Q, R]):
             self._counts["shared"] += 1
         flight.waiters += 1
         try:
-            return await self._result(flight.task)
+            return await self._await_flight(flight.task)
         except ToolFailed as failed:
             self._errors[str(failed.failure.kind)] += 1
             raise
@@ -171,7 +171,7 @@ class Guard(Generic[Q, R]):
             latency=tuple(self._latency),
         )
 
-    async def _result(self, task: asyncio.Task[R]) -> R:
+    async def _await_flight(self, task: asyncio.Task[R]) -> R:
         """Of a flight, which outlives a cancelled caller; waits until no call has been answered for `outage_s`."""
         clock = asyncio.get_running_loop().time
         began = clock()
@@ -191,7 +191,7 @@ class Guard(Generic[Q, R]):
         config = self._config
         give_up = None if self._outage_s is not None else asyncio.get_running_loop().time() + config.patience_s
         full = f"no free slot within {config.patience_s:g} s ({config.max_concurrent} calls at once)"
-        with self._queueing(FailureKind.TIMEOUT, full):
+        with self._queue_timeout_as_failure(FailureKind.TIMEOUT, full):
             async with asyncio.timeout_at(give_up):
                 await self._slots.acquire()
         retrying = self._retrying(number)
@@ -203,7 +203,7 @@ class Guard(Generic[Q, R]):
             raise self._make_failure(FailureKind.DATA, str(error)) from error
         except TimeoutError as error:
             times = retrying.statistics["attempt_number"]
-            raise self._make_failure(FailureKind.TIMEOUT, f"{self._late}, {times} times") from error
+            raise self._make_failure(FailureKind.TIMEOUT, f"{self._deadline_message}, {times} times") from error
         except Exception as error:  # the service's fault boundary: whatever it raises is its failure
             raise self._make_failure(FailureKind.INFRA, f"{type(error).__name__}: {error}"[:500]) from error
         finally:
@@ -251,7 +251,7 @@ class Guard(Generic[Q, R]):
     async def _attempt(self, query: Q, give_up: float | None) -> R:
         """Raises ToolFailed where the circuit does not close until `give_up`."""
         patience = f"{self._config.breaker_failures} failures in a row, waited {self._config.patience_s:g} s"
-        with self._queueing(FailureKind.INFRA, f"circuit open after {patience}"):
+        with self._queue_timeout_as_failure(FailureKind.INFRA, f"circuit open after {patience}"):
             trial = await self._circuit.admit(give_up)
         clock = asyncio.get_running_loop().time
         started = clock()
@@ -275,7 +275,7 @@ class Guard(Generic[Q, R]):
         except Exception as error:
             works = False
             late = isinstance(error, TimeoutError)
-            self._circuit.reason = (self._late if late else f"{type(error).__name__}: {error}")[:200]
+            self._circuit.reason = (self._deadline_message if late else f"{type(error).__name__}: {error}")[:200]
             if isinstance(error, ToolBusy) and self._outage_s is not None:  # holds for all calls
                 self._rate.pause(min(error.after_s, self._config.deadline_s))
             raise
@@ -286,11 +286,11 @@ class Guard(Generic[Q, R]):
                 self._latency[latency_bucket(clock() - started)] += 1
 
     @property
-    def _late(self) -> str:
+    def _deadline_message(self) -> str:
         return f"no answer within {self._config.deadline_s:g} s"
 
     @contextmanager
-    def _queueing(self, kind: FailureKind, detail: str) -> Iterator[None]:
+    def _queue_timeout_as_failure(self, kind: FailureKind, detail: str) -> Iterator[None]:
         """Around what waits for a slot or for the circuit; where that takes too long, the call fails."""
         self._counts["queued"] += 1
         try:

@@ -23,7 +23,7 @@ _USER = re.compile(r"[A-Za-z][A-Za-z0-9+.-]{0,31}://[^\s/?#]*@")
 
 
 def names_a_secret(option: str) -> bool:
-    """`judge.key_env`, and what lies in a list or a mapping in its place: `judge.key_env.0`."""
+    """Whether an option names a secret: `judge.key_env`, and one in a list or mapping there: `judge.key_env.0`."""
     return any(part.endswith(_NAMING) for part in option.split("."))
 
 

@@ -1,5 +1,8 @@
-"""A teacher: another model at an address, whose answers are trained on, or evaluated. It is asked patiently, and paid
-for once."""
+"""A teacher that writes answers: another model at an address, whose answers are trained on, or evaluated.
+
+It is asked patiently, and paid for once. The log-probabilities of the teacher that distillation has are no part of
+this: `learners/update.py: forward_passes` computes them.
+"""
 
 from __future__ import annotations
 
@@ -32,9 +35,9 @@ class AnswerLog(LineFile):
         self._places: dict[str, int] = {}
         with naming(path):
             file = path.open("a+b")
-        super().__init__(path, file, self._found)
+        super().__init__(path, file, self._remember_place)
 
-    def _found(self, record: Mapping[str, Any], where: str, place: int) -> None:
+    def _remember_place(self, record: Mapping[str, Any], where: str, place: int) -> None:
         key = record.get("key")
         if not isinstance(key, str):
             raise BadInput('no "key": not a file of answers that rlsys generate or rlsys eval has written', where=where)
@@ -84,7 +87,9 @@ class Teacher:
             cache_size=0,
         )
         waits = (config.outage_s, spacing_s)
-        self._models = {where: _Model(where, address, guard, *waits) for where, address in config.addresses.items()}
+        self._models = {
+            where: _GuardedModel(where, address, guard, *waits) for where, address in config.addresses.items()
+        }
         self._log = AnswerLog(log)
 
     async def answer(self, question: Question, notes: Mapping[str, Any], *, reflecting: bool = False) -> Choice:
@@ -107,7 +112,7 @@ class Teacher:
             await model.endpoint.close()
 
 
-class _Model:
+class _GuardedModel:
     """One of a teacher's, and how it is asked."""
 
     def __init__(
@@ -122,7 +127,7 @@ class _Model:
         self.ask = Guard(name, self.endpoint.complete, guard, outage_s=outage_s, spacing_s=spacing_s)
 
 
-def as_chat(messages: Sequence[Message]) -> tuple[Message, ...]:
+def as_chat_messages(messages: Sequence[Message]) -> tuple[Message, ...]:
     """As a chat endpoint takes it: the result of a call is the tool's, and what the environment says else between two
     messages of the model is the user's. A call without a result is left out, since servers refuse it, and so is one
     that could not be read, which stands in the text."""

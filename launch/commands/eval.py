@@ -19,7 +19,7 @@ from actors.chat import PROBE_OFFER
 from actors.renderer import ChatRenderer
 from envs import make_world
 from envs.services.endpoint import Question
-from envs.services.first_question import Address, address_of_served, ask_all
+from envs.services.first_question import Address, check_addresses, served_model_address
 from envs.tasks.config import TaskConfig
 from launch.checks import preflight
 from launch.checks.deadlines import evaluated_at_once
@@ -184,12 +184,12 @@ def first_question(served: ServedConfig, plays: Mapping[str, Play]) -> Address:
         if any(getattr(env, "protocol", "") == "native" and getattr(env, "tools", None) for env in envs)
         else (),
     )
-    return address_of_served(served, question)
+    return served_model_address(served, question)
 
 
 def ask_first(addresses: Sequence[Address], progress: Progress) -> None:
     progress.doing("asking judges and the model a first question")
-    ask_all(addresses, progress.say)
+    check_addresses(addresses, progress.say)
 
 
 def dry_run(plays: Mapping[str, Play], player: str, progress: Progress) -> int:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from actors.renderer import ChatRenderer
 from envs import make_world
-from envs.services.first_question import ask_all
+from envs.services.first_question import check_addresses
 from envs.services.teacher import check_ready, check_teacher
 from launch.checks import preflight
 from launch.checks.agents import refuse_agents
@@ -113,7 +113,7 @@ def generate(options: argparse.Namespace, progress: Progress) -> int:
     check_reward(recipe, tasks, target, progress)
     load = Load(episodes=episodes_at_once(recipe))
     check_needs(service_needs([recipe], expected_device(recipe.cluster), load), progress.say)
-    ask = partial(ask_all, list(addresses_of_reward("reward.judge", recipe)), progress.say)
+    ask = partial(check_addresses, list(addresses_of_reward("reward.judge", recipe)), progress.say)
     if not (begun_before := store_path(target).exists()):  # else it is not yet known whether anything is left to play
         ask()
 
@@ -163,7 +163,7 @@ def by_teacher(recipe: RecipeConfig, options: argparse.Namespace, progress: Prog
     tasks, target = tasks_to_generate(make_world(recipe.env), recipe), output_file(options.output)
     check_reward(recipe, tasks, target, progress)
     addresses = [*addresses_of_teacher(recipe), *addresses_of_reward("reward.judge", recipe)]
-    ask = partial(ask_all, addresses, progress.say)
+    ask = partial(check_addresses, addresses, progress.say)
     if not (begun_before := store_path(target).exists()):  # else it is not yet known whether anything is left to play
         ask()
     with orderly_exit(), model_or_scratch(recipe, wire.resolved_model_path(recipe), options.output) as model:

@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from envs.rewards import judge_of
-from envs.services.first_question import ask_all
+from envs.services.first_question import check_addresses
 from launch.checks import preflight
 from launch.commands.shared import add_config
 from launch.config.compose import compose
@@ -91,7 +91,7 @@ def judge(stage: StageConfig, source: Path, output: Path, progress: Progress) ->
     try:
         with orderly_exit():
             if len(verdicts) < total:
-                ask_all(list(addresses_of_reward("reward.judge", stage.config)), progress.say)
+                check_addresses(list(addresses_of_reward("reward.judge", stage.config)), progress.say)
                 asyncio.run(work())
             counts = write_out(source, output, verdicts)
     finally:

@@ -12,11 +12,11 @@ from pathlib import Path
 from typing import Any
 
 from envs.rewards.asks import RETRY_SEED
-from envs.services.first_question import address_of_judge, ask_all
+from envs.services.first_question import check_addresses, judge_address
 from envs.services.judge.config import JudgeConfig
 from envs.services.judge.kinds import KINDS
-from envs.services.judge.request import Asks, JudgeRequest, ask_each
-from envs.services.judge.templates import BadRequest, check, check_kind
+from envs.services.judge.request import AskableJudge, JudgeRequest, ask_each
+from envs.services.judge.templates import BadRequest, check_kind, check_request
 from envs.tasks.files import read_jsonl
 from launch.commands.services import add_judge_options, start_judge
 from launch.commands.shared import config_from_options
@@ -73,8 +73,8 @@ def run(options: argparse.Namespace) -> int:
         )
     records = read_labelled(options.input, options.kind)
     config = _judge(options)
-    address = address_of_judge("judge", config)
-    ask_all([address] if address is not None else [], print)
+    address = judge_address("judge", config)
+    check_addresses([address] if address is not None else [], print)
     counts, refused = asyncio.run(_count(options, config, records))
     rule = config.unparsable or kind.unparsable
     summary = report(counts, kind.values, reject_unparsable=rule == "wrong")
@@ -100,7 +100,7 @@ def read_labelled(path: str, kind: str) -> list[Labelled]:
             raise BadInput(where=where, expected='"fields" with texts, such as {"question": ".."}')
         require(label in values, f"{where}: label", label, f"one of {', '.join(values)}")
         try:
-            check(JudgeRequest(kind=kind, fields=fields))
+            check_request(JudgeRequest(kind=kind, fields=fields))
         except BadRequest as error:
             raise BadInput(error, where=where) from error
         records.append(Labelled(line=number, fields=fields, label=str(label)))
@@ -132,7 +132,7 @@ async def _count(
 ) -> tuple[Counter[tuple[str, str]], list[int]]:
     """How often each label got each verdict, and the lines that the judge refused."""
 
-    judge: Asks = await start_judge(options, config)
+    judge: AskableJudge = await start_judge(options, config)
     counts: Counter[tuple[str, str]] = Counter()
 
     async def ask(record: Labelled) -> None:

@@ -9,7 +9,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from envs.services.first_question import ask_all
+from envs.services.first_question import check_addresses
 from launch.checks.machine import advise_stop_deadline, expected_device, runs_elsewhere, smallest_device
 from launch.checks.own_functions import try_functions_of
 from launch.commands.needs import list_commands
@@ -159,7 +159,7 @@ def try_users_parts(config: RunConfig, stages: Sequence[StageConfig], progress: 
     BadInput for a function that raises, unless the run is continued: then it is said."""
     for stage in stages:
         try_functions_of(scored_recipes(config, stage), progress.say if continued else None)
-    ask_all(addresses_of(config, stages), progress.say)
+    check_addresses(addresses_of(config, stages), progress.say)
 
 
 def advise_stopping(config: RunConfig) -> Iterator[str]:

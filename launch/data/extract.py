@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from envs.services.judge.request import Asks, JudgeRequest, ask_each
+from envs.services.judge.request import AskableJudge, JudgeRequest, ask_each
 from envs.tasks.conversation import full_question, turns_before
 from envs.tasks.files import read_jsonl
 from envs.tasks.formats import read_source
@@ -40,7 +40,9 @@ class Extracted:
         return f"{len(self.rows):,} of {total:,} questions have a short answer" + (f" ({why})" if why else "")
 
 
-def extract(source: str, output: Path, open_judge: Callable[[], Awaitable[Asks]], at_once: int, show: Progress) -> str:
+def extract(
+    source: str, output: Path, open_judge: Callable[[], Awaitable[AskableJudge]], at_once: int, show: Progress
+) -> str:
     """Write `{"question", "answers": [short], "solution"}` for each question that has a short answer, in their order.
 
     Returns what became of them, in one line. Raises BadInput for a source that cannot be read, RunFailed where the
@@ -53,7 +55,7 @@ def extract(source: str, output: Path, open_judge: Callable[[], Awaitable[Asks]]
 
 
 async def _extract_answers(
-    tasks: Sequence[Task], open_judge: Callable[[], Awaitable[Asks]], at_once: int, show: Progress
+    tasks: Sequence[Task], open_judge: Callable[[], Awaitable[AskableJudge]], at_once: int, show: Progress
 ) -> Extracted:
     extracted, judge = Extracted(), await open_judge()
 

@@ -1,6 +1,7 @@
 """SWiRL (arXiv 2504.04736): a judge's verdict on every step, and the filters of section 3.
 
-`docs/rewards/swirl.md` has the constants and what the paper leaves open.
+`docs/rewards/swirl.md` has the constants and what the paper leaves open. The judge's prompt `process` is
+`envs/services/judge/prompts/process.md`, in the paper's words `envs/papers/swirl/judge_prompts/process.md`.
 """
 
 from __future__ import annotations

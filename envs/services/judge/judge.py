@@ -24,8 +24,8 @@ from envs.services.endpoint import Chat, Choice, Endpoint, Question
 from envs.services.json_client import JsonClient
 from envs.services.judge.config import JudgeConfig
 from envs.services.judge.kinds import KINDS
-from envs.services.judge.request import Asks, Judged, JudgeRequest
-from envs.services.judge.templates import Prompts, check
+from envs.services.judge.request import AskableJudge, Judged, JudgeRequest
+from envs.services.judge.templates import Prompts, check_request
 from envs.services.secrets import read_secret
 from rlsys.errors import BadInput
 from rlsys.types import Message
@@ -37,7 +37,7 @@ BUSY_S = 10.0  # for another process's write to end
 LOCAL = ("ext2", "ext3", "ext4", "xfs", "btrfs", "zfs", "f2fs", "tmpfs", "overlay")
 
 
-class Judge(Asks):
+class Judge(AskableJudge):
     """Owns its `chat`."""
 
     def __init__(self, chat: Chat, config: JudgeConfig) -> None:
@@ -78,7 +78,7 @@ class Judge(Asks):
             text, cut = choice.text, choice.truncated
             if not cut:
                 await self._cache.put(key, text)
-        first = self._prompts.first_counts(request.kind)
+        first = self._prompts.reads_first_verdict(request.kind)
         verdict = kind.read(text, first=first) if not cut else None
         free = not kind.values  # a free-text answer
         value = "cut" if cut else "unparsable" if verdict is None else "read" if free else verdict.value
@@ -89,7 +89,7 @@ class Judge(Asks):
         return await self._chat.complete(question)
 
 
-class JudgeClient(Asks):
+class JudgeClient(AskableJudge):
     """Waits for a service that is being restarted, like a `Judge` for its model."""
 
     def __init__(self, url: str, token: str | None, config: JudgeConfig, *, proxy: bool = True) -> None:
@@ -108,7 +108,7 @@ class JudgeClient(Asks):
             await client.close()
 
     async def _judged(self, request: JudgeRequest, seed: int) -> Judged:
-        check(request)
+        check_request(request)
         body = {"kind": request.kind, "fields": dict(request.fields), "seed": seed}
         judged: Judged = await self._guard(json.dumps(body, sort_keys=True))
         return judged
@@ -128,7 +128,7 @@ def read_answer(kind: str, answer: Any) -> Judged:
     return Judged(verdict=verdict, text=text, cached=cached, cut=cut, first=first)
 
 
-def open_judge(config: JudgeConfig) -> Asks:
+def open_judge(config: JudgeConfig) -> AskableJudge:
     """The judge at `config.endpoint` or `config.service`. Raises BadInput without one, or without its key."""
     key = read_secret("judge.key_env", config.key_env)
     if config.service is not None:

@@ -38,7 +38,7 @@ class Kind:
 
     def read(self, text: str, *, first: bool = False) -> Verdict | None:
         read = self.parse_first if first and self.parse_first is not None else self.parse
-        return read(parse.answer_of(text))
+        return read(parse.without_reasoning(text))
 
 
 TEXT, SAID = Field(), Field(hostile=True)
@@ -65,7 +65,8 @@ OUTCOME = Kind(
 )
 
 KINDS: dict[str, Kind] = {
-    # SWiRL, appendix A, which prints that of searches. No verdict counts against the step.
+    # SWiRL, appendix A, which prints that of searches: envs/papers/swirl/judge_prompts/process.md has its words, and
+    # envs/services/judge/prompts/process.md ours. No verdict counts against the step.
     "process": STEP,
     "process_math": STEP,
     "outcome_search": OUTCOME,
@@ -91,26 +92,30 @@ KINDS: dict[str, Kind] = {
     ),
     "extract": Kind(fields={"problem": TEXT, "solution": TEXT}, parse=parse.extract, max_tokens=512),
     # Graph-RL, table 4.
-    "summary_strategyqa": Kind(fields=ASKED, parse=parse.words(YES_NO), values=YES_NO, max_tokens=512),
+    "summary_strategyqa": Kind(fields=ASKED, parse=parse.last_word_parser(YES_NO), values=YES_NO, max_tokens=512),
     "summary_crosswords": Kind(
         fields=ASKED, parse=parse.parse_starred, values=("A", "B", "C", "D", "UNKNOWN"), max_tokens=512
     ),
     "summary_wikidyk": Kind(
-        fields={"response": SAID, "word": TEXT}, parse=parse.words(YES_NO), values=YES_NO, max_tokens=512
+        fields={"response": SAID, "word": TEXT}, parse=parse.last_word_parser(YES_NO), values=YES_NO, max_tokens=512
     ),
-    "summary_proscript": Kind(fields={"response": SAID}, parse=parse.order, max_tokens=512),
-    "summary_blocks_plan": Kind(fields={"problem": TEXT, "response": SAID}, parse=parse.words(VALID), values=VALID),
+    "summary_proscript": Kind(fields={"response": SAID}, parse=parse.step_order, max_tokens=512),
+    "summary_blocks_plan": Kind(
+        fields={"problem": TEXT, "response": SAID}, parse=parse.last_word_parser(VALID), values=VALID
+    ),
     "in_facts": Kind(  # appendix E.2; not printed
         fields={"question": TEXT, "facts": TEXT, "response": SAID},
-        parse=parse.words(YES_NO),
+        parse=parse.last_word_parser(YES_NO),
         values=YES_NO,
         max_tokens=512,
     ),
-    "summary_blocks_verify": Kind(fields={"response": SAID}, parse=parse.words(VALID), values=VALID, max_tokens=512),
+    "summary_blocks_verify": Kind(
+        fields={"response": SAID}, parse=parse.last_word_parser(VALID), values=VALID, max_tokens=512
+    ),
     # Long CoT, K.8: the states of action prompting.
     "action_clarify": Kind(fields={"goal": TEXT}, parse=parse.clarify),
     "action_decompose": Kind(fields=GOALS | {"parent_goal": SAID}, parse=parse.decompose),
-    "action_solution_step": Kind(fields=GOALS | {"prior_step": SAID}, parse=parse.plain),
+    "action_solution_step": Kind(fields=GOALS | {"prior_step": SAID}, parse=parse.any_text),
     "action_reflection": Kind(fields=GOALS | {"parent_goal": SAID, "goals": SAID}, parse=parse.reflection),
-    "action_answer": Kind(fields={"solution": SAID, "format": TEXT}, parse=parse.plain, max_tokens=512),
+    "action_answer": Kind(fields={"solution": SAID, "format": TEXT}, parse=parse.any_text, max_tokens=512),
 }

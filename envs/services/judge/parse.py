@@ -24,7 +24,7 @@ _ORDER = re.compile(r"step\d{1,3}(?: ?-> ?step\d{1,3})+|\bUNKNOWN\b")
 _AROUND = " \t\r\n.!*\"'`"
 
 
-def answer_of(text: str) -> str:
+def without_reasoning(text: str) -> str:
     """Without what a reasoning model thought before; nothing while it has not stopped thinking."""
     return text[answer_start(text) :]
 
@@ -81,7 +81,7 @@ def extract(text: str) -> Verdict | None:
     return None if value is None else Verdict(value=value)
 
 
-def words(values: Sequence[str]) -> Parse:
+def last_word_parser(values: Sequence[str]) -> Parse:
     """Graph-RL's summaries: the last of `values` as a whole word in capitals; in any case where it stands alone."""
     pattern = re.compile(r"\b(?:" + "|".join(values) + r")\b")
 
@@ -100,7 +100,7 @@ def parse_starred(text: str) -> Verdict | None:
     return Verdict(value=matches[-1]) if matches else None
 
 
-def order(text: str) -> Verdict | None:
+def step_order(text: str) -> Verdict | None:
     """Graph-RL, ProScript: the last chain `step3->step0->step1`, or UNKNOWN."""
     matches = _ORDER.findall(text)
     return Verdict(value=matches[-1].replace(" ", "")) if matches else None
@@ -120,7 +120,7 @@ def decompose(text: str) -> Verdict | None:
     return _parse_thought(" ".join(sentences), goal=sentences[0]) if sentences else None
 
 
-def plain(text: str) -> Verdict | None:
+def any_text(text: str) -> Verdict | None:
     """Any text: a step of the solution, or the final answer."""
     return _parse_thought(text.strip()) if text.strip() else None
 
@@ -128,7 +128,10 @@ def plain(text: str) -> Verdict | None:
 def reflection(text: str) -> Verdict | None:
     """`solved` (the parent goal), `achieved` (the current one) or `missed`; `goal` is what to try instead, or ""."""
     thought, new_goal = parse_tagged(text, "verification"), parse_tagged(text, "new_goal")
-    current, parent = _flag(text, "current_goal_achieved"), _flag(text, "parent_goal_achieved")
+    current, parent = (
+        _parse_true_or_false(text, "current_goal_achieved"),
+        _parse_true_or_false(text, "parent_goal_achieved"),
+    )
     if not thought or current is None or parent is None:
         return None
     value = "solved" if parent else "achieved" if current else "missed"
@@ -149,7 +152,7 @@ def parse_tagged(text: str, tag: str) -> list[str]:
     return [content for content in contents if content]
 
 
-def _flag(text: str, tag: str) -> bool | None:
+def _parse_true_or_false(text: str, tag: str) -> bool | None:
     tagged = parse_tagged(text, tag)
     word = tagged[0].lower() if tagged else ""
     return True if word.startswith("true") else False if word.startswith("false") else None

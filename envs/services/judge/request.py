@@ -54,7 +54,7 @@ class Judged:
     seconds: float = 0.0
 
 
-class Asks(ABC):
+class AskableJudge(ABC):
     """A judge, in this process or over HTTP (`envs.services.judge.judge`), for one event loop."""
 
     def __init__(self, config: JudgeConfig) -> None:
@@ -98,7 +98,7 @@ class Asks(ABC):
 
 
 async def ask_each(
-    judge: Asks,
+    judge: AskableJudge,
     items: Sequence[T],
     ask: Callable[[T], Awaitable[None]],
     at_once: int,

@@ -27,12 +27,12 @@ from pydantic import BaseModel, FailFast
 from starlette.applications import Starlette
 from starlette.responses import JSONResponse, Response
 
-from envs.services.app import HttpRefusal, Post, check, invalid, make_app, unavailable
+from envs.services.app import HttpRefusal, Post, check_number, invalid_request, make_app, service_unavailable
 from envs.services.guard import ToolFailed
 from envs.services.judge.judge import Judge
 from envs.services.judge.request import Judged, JudgeRequest
 from envs.services.judge.templates import BadRequest
-from envs.services.judge.templates import check as check_request
+from envs.services.judge.templates import check_request as check_request
 from rlsys.errors import require
 from rlsys.types import FailureKind
 
@@ -79,7 +79,7 @@ def make_judge_app(judge: Judge, config: JudgeServerConfig, token: str | None) -
         """Questions in the service. What would exceed the limit is refused at once."""
         nonlocal inside
         if inside + count > config.max_queue:
-            raise unavailable(f"{config.max_queue} questions are waiting already", RETRY_AFTER_S)
+            raise service_unavailable(f"{config.max_queue} questions are waiting already", RETRY_AFTER_S)
         inside += count
         try:
             yield
@@ -87,18 +87,18 @@ def make_judge_app(judge: Judge, config: JudgeServerConfig, token: str | None) -
             inside -= count
 
     async def judge_one(body: SingleRequest) -> bytes:
-        request = _request(body)
+        request = _make_request(body)
         with load(1):
             try:
                 return json.dumps(make_answer(await judge.ask(request, body.seed))).encode()
             except ToolFailed as failed:
                 if failed.failure.kind is FailureKind.DATA:
                     raise HttpRefusal(400, failed.failure.detail) from failed
-                raise unavailable(failed.failure.detail, RETRY_AFTER_S) from failed
+                raise service_unavailable(failed.failure.detail, RETRY_AFTER_S) from failed
 
     async def judge_many(body: BatchRequest) -> bytes:
-        check("requests", len(body.requests), 0, config.max_batch)
-        requests = [_request(single, "requests", index) for index, single in enumerate(body.requests)]
+        check_number("requests", len(body.requests), 0, config.max_batch)
+        requests = [_make_request(single, "requests", index) for index, single in enumerate(body.requests)]
 
         async def ask(request: JudgeRequest, seed: int) -> dict[str, Any]:
             try:
@@ -115,12 +115,12 @@ def make_judge_app(judge: Judge, config: JudgeServerConfig, token: str | None) -
         return JSONResponse({"status": status, "model": judge.model}, 503 if judge.broken else 200)
 
     registry = CollectorRegistry()
-    registry.register(_Counts(judge))
+    registry.register(_JudgeCollector(judge))
     posts: dict[str, Post] = {"/judge": (SingleRequest, judge_one), "/judge_batch": (BatchRequest, judge_many)}
     return make_app("judge", posts, health, registry, token=token, max_body_bytes=config.max_body_kb << 10)
 
 
-class _Counts:
+class _JudgeCollector:
     """What the judge counted, read when /metrics is asked."""
 
     def __init__(self, judge: Judge) -> None:
@@ -135,13 +135,13 @@ class _Counts:
         yield verdicts
 
 
-def _request(body: SingleRequest, *where: str | int) -> JudgeRequest:
-    check("seed", body.seed, 0, MAX_SEED, *where)
+def _make_request(body: SingleRequest, *where: str | int) -> JudgeRequest:
+    check_number("seed", body.seed, 0, MAX_SEED, *where)
     request = JudgeRequest(kind=body.kind, fields=body.fields)
     try:
         check_request(request)
     except BadRequest as error:
-        raise invalid("request", (*where, *error.field), error.message) from error
+        raise invalid_request("request", (*where, *error.field), error.message) from error
     return request
 
 

@@ -45,25 +45,25 @@ class Prompts:
 
     def __init__(self, folder: str | None = None) -> None:
         """Raises BadInput for a file that is named after no kind, lacks a slot, or has one of another name."""
-        files = {path.stem: path for path in FOLDER.glob("*.md")} | _own_files(folder)
-        self._templates = {kind: _read(kind, files[kind]) for kind in KINDS}
-        self._labels = {kind: _labels(template) for kind, template in self._templates.items()}
+        files = {path.stem: path for path in FOLDER.glob("*.md")} | _user_prompt_files(folder)
+        self._templates = {kind: _read_template(kind, files[kind]) for kind in KINDS}
+        self._labels = {kind: _label_pattern(template) for kind, template in self._templates.items()}
 
-    def first_counts(self, kind: str) -> bool:
+    def reads_first_verdict(self, kind: str) -> bool:
         """Whether this kind's prompt is the paper's whose authors read the first verdict."""
         wording = KINDS[kind].papers_wording
         return bool(wording) and "".join(wording.split()) in "".join(self._templates[kind].split())
 
     def render(self, request: JudgeRequest) -> str:
         """Raises BadRequest."""
-        check(request)
+        check_request(request)
         fields = KINDS[request.kind].fields
         labels = self._labels[request.kind]
         slots = {name: prepare_field(request.fields[name], field, labels) for name, field in fields.items()}
         return _SLOT.sub(lambda slot: slots[slot[1]], self._templates[request.kind])
 
 
-def check(request: JudgeRequest) -> None:
+def check_request(request: JudgeRequest) -> None:
     """Raises BadRequest."""
     check_kind(request.kind)
     fields = KINDS[request.kind].fields
@@ -99,7 +99,7 @@ def _break_mark(mark: re.Match[str]) -> str:
     return f"{mark[0][0]} {mark[0][1:]}" if mark[0][-1] != ":" else f"{mark[0][:-1]} :"
 
 
-def _labels(template: str) -> re.Pattern[str]:
+def _label_pattern(template: str) -> re.Pattern[str]:
     """What says which field comes next, such as `The answer key says:` before {answers}; its words are a group."""
     texts = set()
     for slot in _SLOT.finditer(template):
@@ -109,7 +109,7 @@ def _labels(template: str) -> re.Pattern[str]:
     return re.compile(rf"\b({'|'.join(sorted(texts))})[^\w:\n]{{0,4}}[:\uff1a]" if texts else r"(?!)()", re.IGNORECASE)
 
 
-def _own_files(folder: str | None) -> dict[str, Path]:
+def _user_prompt_files(folder: str | None) -> dict[str, Path]:
     if folder is None:
         return {}
     printed = {path.parent.name: path for path in PAPERS.glob("*/judge_prompts")}
@@ -124,7 +124,7 @@ def _own_files(folder: str | None) -> dict[str, Path]:
     return files
 
 
-def _read(kind: str, path: Path) -> str:
+def _read_template(kind: str, path: Path) -> str:
     try:
         text = strip_comment(path.read_text(encoding="utf-8-sig"))
     except (OSError, UnicodeDecodeError) as error:

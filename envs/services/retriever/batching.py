@@ -55,7 +55,7 @@ class _Request:
 
 
 @dataclass(slots=True, eq=False)
-class _Asked(Generic[Answer]):
+class _PendingQuery(Generic[Answer]):
     key: Key
     requests: list[_Request] = field(default_factory=list)  # that wait for it
     answer: Answer | None = None
@@ -105,8 +105,8 @@ class Batcher(Generic[Answer]):
         self._max_batch = max_batch
         self._max_queue = max_queue
         self._deadline_s = deadline_s
-        self._waiting: deque[_Asked[Answer]] = deque()
-        self._under_way: dict[Key, _Asked[Answer]] = {}
+        self._waiting: deque[_PendingQuery[Answer]] = deque()
+        self._under_way: dict[Key, _PendingQuery[Answer]] = {}
         self._cache: LRUCache[Key, tuple[Answer, int]] = LRUCache(cache_bytes, getsizeof=lambda entry: entry[1])
         self._size = size
         self._some = asyncio.Event()
@@ -159,7 +159,7 @@ class Batcher(Generic[Answer]):
         if unknown:
             self._metrics.shared.inc(len(queries) - hits - new)
             request = _Request(len(unknown), self._loop.create_future())
-            waited = [self._ask((query, k), request) for query in unknown]
+            waited = [self._enqueue((query, k), request) for query in unknown]
             try:
                 async with asyncio.timeout(self._deadline_s):
                     await request.found
@@ -168,10 +168,10 @@ class Batcher(Generic[Answer]):
             answers |= {job.key[0]: job.answer for job in waited}
         return [answers[query] for query in queries]  # type: ignore[misc]  # none is missing any more
 
-    def _ask(self, key: Key, request: _Request) -> _Asked[Answer]:
+    def _enqueue(self, key: Key, request: _Request) -> _PendingQuery[Answer]:
         job = self._under_way.get(key)
         if job is None:
-            job = self._under_way[key] = _Asked(key)
+            job = self._under_way[key] = _PendingQuery(key)
             self._waiting.append(job)
             self._some.set()
         job.requests.append(request)
@@ -186,11 +186,11 @@ class Batcher(Generic[Answer]):
                 self._some.clear()
                 await self._some.wait()
 
-    def _next_batch(self) -> list[_Asked[Answer]]:
+    def _next_batch(self) -> list[_PendingQuery[Answer]]:
         """The oldest queries, up to `max_batch` and a fair share; those without a waiting caller are dropped."""
         outstanding = len(self._waiting) + sum(size for size, _ in self._searched.values())
         most = min(self._max_batch, -(-outstanding // self._searchers))
-        batch: list[_Asked[Answer]] = []
+        batch: list[_PendingQuery[Answer]] = []
         while self._waiting and len(batch) < most:
             job = self._waiting.popleft()
             if all(request.found.done() for request in job.requests):
@@ -199,8 +199,10 @@ class Batcher(Generic[Answer]):
                 batch.append(job)
         return batch
 
-    async def _answer(self, batch: list[_Asked[Answer]]) -> None:
-        by_k: dict[int, list[_Asked[Answer]]] = {}  # one k per search: what is found does not depend on who else asks
+    async def _answer(self, batch: list[_PendingQuery[Answer]]) -> None:
+        by_k: dict[
+            int, list[_PendingQuery[Answer]]
+        ] = {}  # one k per search: what is found does not depend on who else asks
         for job in batch:
             by_k.setdefault(job.key[1], []).append(job)
         task = asyncio.current_task()
@@ -214,32 +216,32 @@ class Batcher(Generic[Answer]):
                 answers = await self._run_search(queries, k)
                 if len(answers) != len(group):
                     raise ValueError(f"{len(answers)} answers to {len(group)} queries")
-                self._pace_s = (time.monotonic() - started) / max(_length(queries), 1)
+                self._pace_s = (time.monotonic() - started) / max(_count_characters(queries), 1)
             except Exception as error:  # the fault boundary: a failed search fails its requests, not the server
                 log.exception("search of %d queries failed", len(group))
                 for job in group:
-                    self._settle(job, SearchFailed(f"{type(error).__name__}: {error}"))
+                    self._resolve_requests(job, SearchFailed(f"{type(error).__name__}: {error}"))
                 continue
             finally:
                 del self._searched[task]
                 self._metrics.search.observe(time.monotonic() - started)
             for job, answer in zip(group, answers, strict=True):
-                self._keep(job.key, answer)
+                self._cache_answer(job.key, answer)
                 job.answer = answer
-                self._settle(job)
+                self._resolve_requests(job)
 
-    def _keep(self, key: Key, answer: Answer) -> None:
+    def _cache_answer(self, key: Key, answer: Answer) -> None:
         size = ENTRY_BYTES + len(key[0]) * CHARACTER_BYTES + self._size(answer)
         if size <= self._cache.maxsize:
             self._cache[key] = answer, size
 
     async def _run_search(self, queries: list[str], k: int) -> Sequence[Answer]:
         """What a search found, in a thread or at once."""
-        if self._in_loop and self._pace_s * _length(queries) <= BRIEF_S:
+        if self._in_loop and self._pace_s * _count_characters(queries) <= BRIEF_S:
             return self._search(queries, k)
         return await self._loop.run_in_executor(self._threads, self._search, queries, k)
 
-    def _settle(self, job: _Asked[Answer], failure: SearchFailed | None = None) -> None:
+    def _resolve_requests(self, job: _PendingQuery[Answer], failure: SearchFailed | None = None) -> None:
         del self._under_way[job.key]
         for request in job.requests:
             request.missing -= 1
@@ -251,5 +253,5 @@ class Batcher(Generic[Answer]):
                 request.found.set_result(None)
 
 
-def _length(queries: Sequence[str]) -> int:
+def _count_characters(queries: Sequence[str]) -> int:
     return sum(map(len, queries))

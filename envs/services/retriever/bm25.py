@@ -30,10 +30,10 @@ from envs.services.retriever.index import (
     COMPLETE,
     Facts,
     Progress,
+    build_lock,
     check_facts,
-    facts_of,
-    locked,
-    readable,
+    damage_as_bad_input,
+    index_facts,
     write_facts,
 )
 from envs.services.retriever.retriever import Hit, Ranker
@@ -57,36 +57,36 @@ WORDS = "nfkc casefold \\w+ cjk-pairs lucene-stop-words"
 WORDS_BEFORE = "nfkc casefold \\w+ lucene-stop-words"  # the same where no word is Chinese, Japanese or Korean
 
 
-def rules(config: RetrieverConfig) -> dict[str, str | float]:
-    """What an index holds to."""
+def index_settings(config: RetrieverConfig) -> dict[str, str | float]:
+    """The BM25 method, its parameters and the tokenizer, which an index stores and has to match."""
     return {"method": "lucene", "k1": config.k1, "b": config.b, "words": WORDS}
 
 
-def _facts(config: RetrieverConfig, corpus: Corpus, folder: Path) -> Facts:
-    """What the index in the folder, if there is one, has to hold to."""
-    facts = rules(config)
+def _expected_facts(config: RetrieverConfig, corpus: Corpus, folder: Path) -> Facts:
+    """The facts that the index in the folder, if there is one, has to match."""
+    facts = index_settings(config)
     try:
         stored = json.loads((folder / COMPLETE).read_text())["bm25"]["words"]
         if stored == WORDS_BEFORE and not any(map(CJK.search, json.loads((folder / "vocab.index.json").read_text()))):
             facts["words"] = WORDS_BEFORE
     except (OSError, ValueError, KeyError, TypeError):
         pass  # opening the index raises the error
-    return facts_of(corpus, bm25=facts)
+    return index_facts(corpus, bm25=facts)
 
 
-def words(text: str) -> list[str]:
+def tokenize(text: str) -> list[str]:
     """words("the 東京都 of 2020年") == ["東京", "京都", "2020", "年"]"""
     tokens = WORD.findall(unicodedata.normalize("NFKC", text).casefold())
-    return [part for word in tokens if word not in STOP_WORDS for part in _parts(word)]
+    return [part for word in tokens if word not in STOP_WORDS for part in _word_tokens(word)]
 
 
-def _parts(word: str) -> Iterable[str]:
+def _word_tokens(word: str) -> Iterable[str]:
     if word.isascii():
         return (word,)
-    return chain.from_iterable(_pairs(run) if CJK.match(run) else (run,) for run in CJK.split(word) if run)
+    return chain.from_iterable(_character_bigrams(run) if CJK.match(run) else (run,) for run in CJK.split(word) if run)
 
 
-def _pairs(run: str) -> list[str]:
+def _character_bigrams(run: str) -> list[str]:
     return [run[at : at + 2] for at in range(max(1, len(run) - 1))]
 
 
@@ -107,16 +107,20 @@ class BM25Ranker(Ranker):
         if config.index is None:
             return cls(build(corpus, lambda num_done: progress("BM25", num_done, len(corpus)), config))
         directory = Path(config.index)
-        check_facts(directory / "bm25" / COMPLETE, _facts(config, corpus, directory / "bm25"))
-        with readable(directory, "bm25"):
+        check_facts(directory / "bm25" / COMPLETE, _expected_facts(config, corpus, directory / "bm25"))
+        with damage_as_bad_input(directory, "bm25"):
             return cls(load(directory / "bm25"))
 
     @classmethod
     def build_index(cls, config: RetrieverConfig, corpus: Corpus, directory: Path, progress: Progress) -> None:
-        folder, part, facts = directory / "bm25", directory / "bm25.part", facts_of(corpus, bm25=rules(config))
-        with locked(directory):
+        folder, part, facts = (
+            directory / "bm25",
+            directory / "bm25.part",
+            index_facts(corpus, bm25=index_settings(config)),
+        )
+        with build_lock(directory):
             if (folder / COMPLETE).exists():
-                check_facts(folder / COMPLETE, _facts(config, corpus, folder))
+                check_facts(folder / COMPLETE, _expected_facts(config, corpus, folder))
                 return
             if folder.exists():  # Search-R1's Lucene index has that name, too
                 raise BadInput(
@@ -130,7 +134,7 @@ class BM25Ranker(Ranker):
 
     def rank(self, queries: Sequence[str], k: int) -> list[list[Hit]]:
         vocabulary = self._model.vocab_dict
-        word_ids = [[i for word in words(query) if (i := vocabulary.get(word)) is not None] for query in queries]
+        word_ids = [[i for word in tokenize(query) if (i := vocabulary.get(word)) is not None] for query in queries]
         index = self._model.scores
         num_documents = int(index["num_docs"])
         rows_QK, scores_QK, counts_Q = self._rank(
@@ -151,23 +155,23 @@ def build(corpus: Corpus, progress: Callable[[int], None], config: RetrieverConf
     vocabulary: dict[str, int] = {}
     rows: list[array[int]] = []
     for row in range(len(corpus)):
-        tokens = words(corpus[row].contents)
+        tokens = tokenize(corpus[row].contents)
         rows.append(array("i", [vocabulary.setdefault(word, len(vocabulary)) for word in tokens]))
         if row % 256 == 255 or row + 1 == len(corpus):
             progress(row + 1)
     if not vocabulary:
         raise BadInput("no words in any passage: nothing to index", where=corpus.name)
-    model = _bm25s().BM25(k1=config.k1, b=config.b, method="lucene")
+    model = _import_bm25s().BM25(k1=config.k1, b=config.b, method="lucene")
     model.index((rows, vocabulary), create_empty_token=False, show_progress=False)
     return model
 
 
 def load(folder: Path) -> bm25s.BM25:
     """Postings stay on disk, mapped."""
-    return _bm25s().BM25.load(str(folder), mmap=True, show_progress=False)
+    return _import_bm25s().BM25.load(str(folder), mmap=True, show_progress=False)
 
 
-def _bm25s() -> Any:
+def _import_bm25s() -> Any:
     import bm25s
 
     logging.getLogger("bm25s").setLevel(logging.WARNING)  # it sets itself to DEBUG

@@ -19,10 +19,10 @@ from envs.services.retriever.index import (
     COMPLETE,
     Facts,
     Progress,
+    build_lock,
     check_facts,
-    facts_of,
-    locked,
-    readable,
+    damage_as_bad_input,
+    index_facts,
     write_facts,
 )
 from envs.services.retriever.retriever import Hit, Ranker
@@ -132,12 +132,12 @@ class DenseRanker(Ranker):
         encoder = make_encoder(config)
         if config.index is None:
             check_key(config.faiss, dimension=encoder.dimension, documents=len(corpus))
-            vectors_ND = np.concatenate(list(_blocks(corpus, encoder, 0, progress)))
+            vectors_ND = np.concatenate(list(_encode_blocks(corpus, encoder, 0, progress)))
             index = build(vectors_ND, config.faiss, lambda num_done: None)
         else:
             directory = Path(config.index)
-            check_facts(directory / "dense" / COMPLETE, _facts(corpus, encoder))
-            with readable(directory, f"dense/{COMPLETE}"):  # the vectors can stay
+            check_facts(directory / "dense" / COMPLETE, _expected_facts(corpus, encoder))
+            with damage_as_bad_input(directory, f"dense/{COMPLETE}"):  # the vectors can stay
                 index = load(directory / "dense" / "index.faiss")
         return cls(encoder, prepare(index, nprobe=config.nprobe, ef_search=config.ef_search, device=config.device))
 
@@ -146,8 +146,8 @@ class DenseRanker(Ranker):
         """Build the index; a build that was killed continues where it stopped."""
         encoder, key = make_encoder(config), config.faiss
         check_key(key, dimension=encoder.dimension, documents=len(corpus))
-        folder, facts = directory / "dense", _facts(corpus, encoder)
-        with locked(directory):
+        folder, facts = directory / "dense", _expected_facts(corpus, encoder)
+        with build_lock(directory):
             folder.mkdir(exist_ok=True)
             marker = folder / COMPLETE
             if marker.exists():  # and perhaps no vectors: they may be deleted
@@ -159,7 +159,7 @@ class DenseRanker(Ranker):
                 write_facts(folder / "vectors.json", facts)
             if marker.exists() and json.loads(marker.read_text()).get("faiss") == key:
                 return
-            encode(corpus, encoder, folder / "vectors.f32", progress)
+            encode_corpus(corpus, encoder, folder / "vectors.f32", progress)
             vectors_ND = np.memmap(folder / "vectors.f32", np.float32, "r", shape=(len(corpus), encoder.dimension))
             index = build(vectors_ND, key, lambda num_done: progress(f"faiss {key}", num_done, len(corpus)))
             marker.unlink(missing_ok=True)
@@ -199,25 +199,25 @@ def make_encoder(config: RetrieverConfig) -> Encoder:
     )
 
 
-def encode(corpus: Corpus, encoder: Encoder, path: Path, progress: Progress) -> None:
+def encode_corpus(corpus: Corpus, encoder: Encoder, path: Path, progress: Progress) -> None:
     """Append the vectors that `path` lacks. A row that a kill cut short is cut off first."""
     row_bytes = encoder.dimension * np.dtype(np.float32).itemsize
     with open(path, "ab") as file:
         num_done = min(file.tell() // row_bytes, len(corpus))
         file.truncate(num_done * row_bytes)
-        for block in _blocks(corpus, encoder, num_done, progress):
+        for block in _encode_blocks(corpus, encoder, num_done, progress):
             file.write(block.tobytes())
             file.flush()
             os.fsync(file.fileno())
 
 
-def _blocks(corpus: Corpus, encoder: Encoder, start: int, progress: Progress) -> Iterator[np.ndarray[Any, Any]]:
+def _encode_blocks(corpus: Corpus, encoder: Encoder, start: int, progress: Progress) -> Iterator[np.ndarray[Any, Any]]:
     for first in range(start, len(corpus), PASSAGES_AT_ONCE):
         rows = range(first, min(first + PASSAGES_AT_ONCE, len(corpus)))
         yield encoder.passages([corpus[row].contents for row in rows])
         progress("encode", rows.stop, len(corpus))
 
 
-def _facts(corpus: Corpus, encoder: Encoder) -> Facts:
+def _expected_facts(corpus: Corpus, encoder: Encoder) -> Facts:
     encoder_facts = {"identity": encoder.identity, "dimension": encoder.dimension, "name": encoder.spec.path}
-    return facts_of(corpus, encoder=encoder_facts)
+    return index_facts(corpus, encoder=encoder_facts)

@@ -51,7 +51,7 @@ class Encoder:
         self.spec = spec
         self._tokenizing = threading.Lock()  # a tokenizer is not safe among threads
         self.dimension = int(model.config.hidden_size)
-        self.identity = _identity(spec, model)
+        self.identity = _fingerprint(spec, model)
         cuda = device == "cuda" or (device == "auto" and torch.cuda.is_available())
         self._device = "cuda" if cuda else "cpu"
         self.threads = torch.get_num_threads() if not cuda else 1
@@ -81,7 +81,7 @@ class Encoder:
             as_text = {"truncation": True, "max_length": max_tokens, "split_special_tokens": True}
             ids = self._tokenizer(texts, **as_text)["input_ids"]
         vectors = np.empty((len(texts), self.dimension), np.float32)
-        for rows in batches([len(row) for row in ids], TOKENS_AT_ONCE[self._device]):
+        for rows in batches_by_length([len(row) for row in ids], TOKENS_AT_ONCE[self._device]):
             vectors[rows] = self._forward([ids[row] for row in rows])
         return vectors
 
@@ -109,7 +109,7 @@ def padded_rows(rows: int) -> int:
     return 1 << (rows - 1).bit_length() if rows < STEP else -(-rows // STEP) * STEP
 
 
-def batches(lengths: Sequence[int], tokens: int) -> list[list[int]]:
+def batches_by_length(lengths: Sequence[int], tokens: int) -> list[list[int]]:
     """Rows, shortest first, in groups of at most `tokens` padded tokens (one row where it alone is longer)."""
     groups: list[list[int]] = []
     for row in sorted(range(len(lengths)), key=lengths.__getitem__):
@@ -120,7 +120,7 @@ def batches(lengths: Sequence[int], tokens: int) -> list[list[int]]:
     return groups
 
 
-def _identity(spec: EncoderSpec, model: Any) -> str:
+def _fingerprint(spec: EncoderSpec, model: Any) -> str:
     """Equal for equal weights and text treatment, wherever they were loaded from: a hash over a part of each tensor."""
     digest = hashlib.blake2b(digest_size=16)
     treatment = [spec.pooling, spec.query_prefix, spec.passage_prefix, spec.max_tokens]

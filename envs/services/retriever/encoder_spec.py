@@ -48,15 +48,15 @@ def read_spec(name: str) -> EncoderSpec:
         path = str(Path(path).expanduser())
         if not (Path(path) / "config.json").is_file():
             raise BadInput("no config.json there", key="encoder", found=name, expected="a Hugging Face model folder")
-    names, within = _names(path)
+    names, within = _model_names(path)
     if any(E5.search(name) for name in names):
         return EncoderSpec(path=path, query_prefix="query: ", passage_prefix="passage: ")
     _check_modules(path)
-    pooling, stated = _pooling(path), _record(path, "config_sentence_transformers.json") or {}
+    pooling, stated = _read_pooling(path), _read_json_object(path, "config_sentence_transformers.json") or {}
     similarity = stated.get("similarity_fn_name")
     if similarity not in (None, "cosine"):
         raise BadInput(f"its similarity_fn_name is {similarity!r}", key="encoder", found=path, expected="cosine")
-    prompts = _prompts(path, stated.get("prompts"))
+    prompts = _prompts_by_kind(path, stated.get("prompts"))
     if not prompts and any(LIKE_E5.search(name) for name in (*names, *within)):
         raise BadInput(
             "by its name an E5, but no file says its prefixes; put them into its "
@@ -69,7 +69,7 @@ def read_spec(name: str) -> EncoderSpec:
     return EncoderSpec(path=path, pooling=pooling, query_prefix=prompts.get("query", ""), passage_prefix=passage)
 
 
-def _names(path: str) -> tuple[list[str], list[str]]:
+def _model_names(path: str) -> tuple[list[str], list[str]]:
     """What a model may be called, in small letters: its folder or the hub's name; and what its folder lies in."""
     if not Path(path).is_dir():
         return [Path(path).name.lower()], []
@@ -79,7 +79,7 @@ def _names(path: str) -> tuple[list[str], list[str]]:
     return [place.name.lower() for place in folders], [place.parent.name.lower() for place in folders]
 
 
-def _prompts(path: str, stated: Any) -> dict[str, str]:
+def _prompts_by_kind(path: str, stated: Any) -> dict[str, str]:
     """By the kind of text; null is none."""
     prompts = {} if stated is None else stated
     are_texts = isinstance(prompts, dict) and all(text is None or isinstance(text, str) for text in prompts.values())
@@ -92,8 +92,8 @@ def _prompts(path: str, stated: Any) -> dict[str, str]:
     return {name: text or "" for name, text in prompts.items()}
 
 
-def _pooling(path: str) -> Pooling:
-    stated = _record(path, "1_Pooling/config.json")
+def _read_pooling(path: str) -> Pooling:
+    stated = _read_json_object(path, "1_Pooling/config.json")
     if stated is None:
         raise BadInput(
             "no 1_Pooling/config.json says how it pools; put one into the model's folder, such as "
@@ -121,7 +121,7 @@ def _check_modules(path: str) -> None:
             )
 
 
-def _record(path: str, file: str) -> dict[str, Any] | None:
+def _read_json_object(path: str, file: str) -> dict[str, Any] | None:
     record = _read_json(path, file)
     if record is not None and not isinstance(record, dict):
         raise BadInput(

@@ -30,7 +30,7 @@ FORMAT = 1
 COMPLETE = "index.json"
 
 
-def facts_of(corpus: Corpus, **more: Any) -> Facts:
+def index_facts(corpus: Corpus, **more: Any) -> Facts:
     return {"format": FORMAT, "corpus": asdict(corpus.fingerprint), **more}
 
 
@@ -67,8 +67,8 @@ def check_facts(path: Path, expected: Facts) -> None:
 
 
 @contextmanager
-def readable(directory: Path, delete: str) -> Iterator[None]:
-    """Files that are missing or cut short, though `index.json` is there. `delete`: what then hinders a build."""
+def damage_as_bad_input(directory: Path, delete: str) -> Iterator[None]:
+    """Turns errors of missing or truncated index files into BadInput. `delete`: the files that then hinder a build."""
     try:
         yield
     except (OSError, EOFError, ValueError, KeyError, RuntimeError) as error:  # numpy, JSON; RuntimeError: faiss
@@ -87,7 +87,7 @@ def _format_facts(key: str, facts: Any) -> str:
 
 
 @contextmanager
-def locked(directory: Path) -> Iterator[None]:
+def build_lock(directory: Path) -> Iterator[None]:
     """Two builds in one folder would append to the same file. The lock ends with its process."""
     try:
         directory.mkdir(parents=True, exist_ok=True)

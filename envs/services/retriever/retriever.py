@@ -47,7 +47,7 @@ class Ranker(ABC):
         """Before the first ranking of a thread among `searchers`."""
 
 
-def kind_of(config: RetrieverConfig) -> type[Ranker]:
+def ranker_class(config: RetrieverConfig) -> type[Ranker]:
     ranker: type[Ranker] = load(KINDS[config.kind])
     return ranker
 
@@ -93,10 +93,10 @@ def make_retriever(
     config: RetrieverConfig, corpus: Corpus, progress: Progress = no_progress, *, cache_bytes: int = 0
 ) -> Retriever:
     """Load the index that `config` names, or build one in memory. Raises BadInput."""
-    return Retriever(corpus, kind_of(config).open(config, corpus, progress), cache_bytes=cache_bytes)
+    return Retriever(corpus, ranker_class(config).open(config, corpus, progress), cache_bytes=cache_bytes)
 
 
 def build_index(config: RetrieverConfig, corpus: Corpus, progress: Progress = no_progress) -> None:
     """Write the indexes of `config.kind` into the folder `config.index`, or finish them. Raises BadInput."""
     assert config.index is not None
-    kind_of(config).build_index(config, corpus, Path(config.index), progress)
+    ranker_class(config).build_index(config, corpus, Path(config.index), progress)

@@ -22,7 +22,7 @@ from pydantic import BaseModel, FailFast
 from starlette.applications import Starlette
 from starlette.responses import JSONResponse, Response
 
-from envs.services.app import HttpRefusal, Post, check, make_app, unavailable
+from envs.services.app import HttpRefusal, Post, check_number, make_app, service_unavailable
 from envs.services.http import HttpService, serve_until_signal
 from envs.services.retriever.batching import Batcher, Busy, DeadlineExceeded, Metrics, SearchFailed
 from envs.services.retriever.config import RetrieverServerConfig
@@ -70,7 +70,7 @@ class RetrieverApp:
             max_queue=config.max_queue,
             cache_bytes=config.cache_mb << 20,
             deadline_s=config.deadline_s,
-            size=_size,
+            size=_cached_bytes,
             searchers=retriever.searchers,
             enter_thread=retriever.enter_thread,
             in_loop=retriever.may_be_brief,
@@ -92,29 +92,37 @@ class RetrieverApp:
         self.hangs = not await self.batcher.close()
 
     async def _retrieve(self, body: Retrieve) -> bytes:
-        check("topk", body.topk or 0, 0, self._config.max_topk)
+        check_number("topk", body.topk or 0, 0, self._config.max_topk)
         k = body.topk or self._config.topk
-        check("queries", len(body.queries), 0, self._most_queries(k))
-        results = await self._find(body.queries, k)
+        check_number("queries", len(body.queries), 0, self._most_queries(k))
+        results = await self._search_or_refuse(body.queries, k)
         if body.return_scores:
-            return b'{"result":%b}' % _list(
-                _list(b'{"document":%b,"score":%b}' % hit for hit in hits) for hits in results
+            return b'{"result":%b}' % _json_array(
+                _json_array(b'{"document":%b,"score":%b}' % hit for hit in hits) for hits in results
             )
-        return b'{"result":%b}' % _list(map(_documents, results))
+        return b'{"result":%b}' % _json_array(map(_documents_json, results))
 
     async def _search(self, body: SearchOne) -> bytes:
         if not body.query.strip():
             raise HttpRefusal(400, "Query content cannot be empty")
-        check("top_n", body.top_n, 1, self._config.max_topk)
-        (hits,) = await self._find([body.query], body.top_n)
-        return _list([_documents(hits), _scores(hits)]) if body.return_score else _documents(hits)
+        check_number("top_n", body.top_n, 1, self._config.max_topk)
+        (hits,) = await self._search_or_refuse([body.query], body.top_n)
+        return (
+            _json_array([_documents_json(hits), _scored_documents_json(hits)])
+            if body.return_score
+            else _documents_json(hits)
+        )
 
     async def _batch_search(self, body: SearchMany) -> bytes:
-        check("top_n", body.top_n, 1, self._config.max_topk)
-        check("query", len(body.query), 0, self._most_queries(body.top_n))
-        results = await self._find(body.query, body.top_n)
-        documents = _list(map(_documents, results))
-        return _list([documents, _list(map(_scores, results))]) if body.return_score else documents
+        check_number("top_n", body.top_n, 1, self._config.max_topk)
+        check_number("query", len(body.query), 0, self._most_queries(body.top_n))
+        results = await self._search_or_refuse(body.query, body.top_n)
+        documents = _json_array(map(_documents_json, results))
+        return (
+            _json_array([documents, _json_array(map(_scored_documents_json, results))])
+            if body.return_score
+            else documents
+        )
 
     def _health(self) -> Response:
         stuck = self.batcher.stuck
@@ -124,7 +132,7 @@ class RetrieverApp:
     def _most_queries(self, k: int) -> int:
         return min(self._config.max_queries, self._config.max_documents // k)
 
-    async def _find(self, queries: Sequence[str], k: int) -> list[Encoded]:
+    async def _search_or_refuse(self, queries: Sequence[str], k: int) -> list[Encoded]:
         most = self._config.max_query_chars
         long = sum(len(query) > most for query in queries)
         if long:
@@ -133,26 +141,28 @@ class RetrieverApp:
         try:
             return await self.batcher.search(queries, k)
         except Busy:
-            raise unavailable(f"no more than {self._config.max_queue} queries may wait", RETRY_AFTER_S) from None
+            raise service_unavailable(
+                f"no more than {self._config.max_queue} queries may wait", RETRY_AFTER_S
+            ) from None
         except DeadlineExceeded:
-            raise unavailable(f"not answered within {self._config.deadline_s:g} s", RETRY_AFTER_S) from None
+            raise service_unavailable(f"not answered within {self._config.deadline_s:g} s", RETRY_AFTER_S) from None
         except SearchFailed as error:
             raise HttpRefusal(500, f"the search failed: {error}") from error
 
 
-def _documents(hits: Encoded) -> bytes:
-    return _list(document for document, _ in hits)
+def _documents_json(hits: Encoded) -> bytes:
+    return _json_array(document for document, _ in hits)
 
 
-def _scores(hits: Encoded) -> bytes:
-    return _list(score for _, score in hits)
+def _scored_documents_json(hits: Encoded) -> bytes:
+    return _json_array(score for _, score in hits)
 
 
-def _list(parts: Iterable[bytes]) -> bytes:
+def _json_array(parts: Iterable[bytes]) -> bytes:
     return b"[%b]" % b",".join(parts)
 
 
-def _size(hits: Encoded) -> int:
+def _cached_bytes(hits: Encoded) -> int:
     return sum(HIT_BYTES + len(document) for document, _ in hits)
 
 

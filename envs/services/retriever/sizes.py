@@ -98,7 +98,7 @@ def index_size(config: RankingConfig, corpus: str | None) -> IndexSize | None:
     encoder = encoder_size(config.encoder)
     if config.kind == "bm25" or encoder is None:
         return None
-    facts = _facts(Path(config.index) / "dense" / COMPLETE) if config.index is not None else {}
+    facts = _read_index_facts(Path(config.index) / "dense" / COMPLETE) if config.index is not None else {}
     stored = facts.get("corpus")
     counted = stored.get("documents") if isinstance(stored, dict) else None
     built, faiss = isinstance(counted, int), str(facts.get("faiss", config.faiss))
@@ -108,7 +108,7 @@ def index_size(config: RankingConfig, corpus: str | None) -> IndexSize | None:
 
 def encoder_size(name: str) -> EncoderSize | None:
     """By its name, or by config.json in a folder."""
-    facts = _facts(Path(name) / "config.json")
+    facts = _read_index_facts(Path(name) / "config.json")
     dimension, layers = facts.get("hidden_size"), facts.get("num_hidden_layers")
     if isinstance(dimension, int) and isinstance(layers, int):
         return EncoderSize(dimension=dimension, layers=layers)
@@ -129,7 +129,7 @@ def count_passages(corpus: str | None) -> int | None:
     return lines if len(first) == size else round(size * lines / (first.rfind(b"\n") + 1 or len(first)))
 
 
-def _facts(path: Path) -> dict[str, Any]:
+def _read_index_facts(path: Path) -> dict[str, Any]:
     """Of a file that another part checks when it is opened: here it may be anything."""
     try:
         facts = json.loads(path.read_text())

@@ -100,18 +100,18 @@ def _document(entry: Mapping[str, Any], number: int) -> Document | None:
     if not text:
         return None
     link = entry.get("link")
-    usable = isinstance(link, str) and link.startswith(("https://", "http://")) and plain(link, 500) == link
+    usable = isinstance(link, str) and link.startswith(("https://", "http://")) and plain_line(link, 500) == link
     return Document(
         id=str(link) if usable else f"web:{number}", contents=contents(_join([entry.get("title")], MAX_TITLE), text)
     )
 
 
 def _join(parts: Iterable[object], limit: int) -> str:
-    words = (plain(str(part), limit) for part in parts if isinstance(part, (str, int, float)))
+    words = (plain_line(str(part), limit) for part in parts if isinstance(part, (str, int, float)))
     return " ".join(word for word in words if word)[:limit]
 
 
-def plain(text: str, limit: int) -> str:
+def plain_line(text: str, limit: int) -> str:
     """One line without markup, control characters or angle brackets, at most `limit` characters."""
     text = html.unescape(_MARKUP.sub(" ", text[: 4 * limit]))
     text = text.replace("<", "\u2039").replace(">", "\u203a")

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from envs.rewards import judge_of
-from envs.services.first_question import QUESTION, Address, address_of_judge, address_of_model
+from envs.services.first_question import QUESTION, Address, judge_address, model_address
 from launch.driver.evaluation.sets import sets_of
 from launch.driver.stages.base import needs_engines
 from rlsys.config.recipe import RecipeConfig, RunConfig, StageConfig
@@ -39,7 +39,7 @@ def addresses_of_sets(recipe: RecipeConfig) -> list[Address]:
 
 
 def addresses_of_reward(where: str, recipe: RecipeConfig) -> Iterator[Address]:
-    address = address_of_judge(where, judge_of(recipe.reward))
+    address = judge_address(where, judge_of(recipe.reward))
     if address is not None:
         yield address
 
@@ -49,4 +49,4 @@ def addresses_of_teacher(recipe: RecipeConfig) -> list[Address]:
     teacher, temperature = recipe.generate.teacher, recipe.generate.temperature
     options = {"question": replace(QUESTION, temperature=temperature), "deadline_s": teacher.deadline_s}
     models = teacher.addresses.items() if teacher.ask_first else ()
-    return [address_of_model(where, model, **options) for where, model in models]
+    return [model_address(where, model, **options) for where, model in models]

@@ -26,7 +26,7 @@ from envs.rewards.maths.grader import Grader
 from envs.rewards.transcript import inline_of, split_inline
 from envs.services.judge.config import JudgeConfig
 from envs.services.judge.judge import open_judge
-from envs.services.judge.request import Asks
+from envs.services.judge.request import AskableJudge
 from launch.checks.chat_template import read_template
 from launch.checks.models import whole_path
 from launch.tools.score.lines import MAX_LINE, Line
@@ -156,7 +156,7 @@ class Elsewhere:
     def __init__(self, reward: RewardFunction, grader_deadline_s: float) -> None:
         self._reward = reward
         self._grader = Grader(workers=min(len(os.sched_getaffinity(0)), MAX_GRADERS), deadline_s=grader_deadline_s)
-        self._judge: Asks | None = None
+        self._judge: AskableJudge | None = None
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="elsewhere", daemon=True)
         self._thread.start()
@@ -175,7 +175,7 @@ class Elsewhere:
         self._thread.join(CLOSE_S)
         self._loop.close()
 
-    def _find_judge(self, config: JudgeConfig) -> Asks:
+    def _find_judge(self, config: JudgeConfig) -> AskableJudge:
         """Opened on the loop that asks it. Raises BadInput without an address, or its key."""
         if self._judge is None:
             self._judge = open_judge(config)

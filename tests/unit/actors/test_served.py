@@ -98,7 +98,7 @@ def test_a_conversation_is_asked_as_chat_and_the_stop_string_stands_in_the_answe
     ],
 )
 def test_what_a_server_left_out_is_put_back(choice: Choice, text: str) -> None:
-    assert with_stop(choice, STOPS) == text
+    assert text_with_stop(choice, STOPS) == text
 
 
 def test_which_stop_string_it_was_is_read_where_a_server_says_so() -> None:

@@ -1,6 +1,7 @@
 """Memory: what an execution's processes take together, and a buffer that none of them gets.
 
-The first is read from the host's /proc through a handle opened in time.
+Memory is only measured here, and limited in `jail/setup.py: limit_resources`. What the processes take is read from the
+host's /proc through a handle opened in time.
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ import pytest
 
 from envs.services import first_question
 from envs.services.endpoint import Question
-from envs.services.first_question import Address, address_of_judge, address_of_served, ask_all
+from envs.services.first_question import Address, check_addresses, judge_address, served_model_address
 from envs.services.judge.config import JudgeConfig
 from rlsys.config.served import ServedConfig
 from rlsys.errors import BadInput
@@ -23,14 +23,14 @@ GONE = (404, {"x": "y"}, json.dumps({"error": {"message": "models/gone is not fo
 
 
 def judged(endpoint: ScriptedEndpoint, **more: Any) -> Address:
-    address = address_of_judge("reward.judge", JudgeConfig(endpoint=endpoint.url, model="gone", **more))
+    address = judge_address("reward.judge", JudgeConfig(endpoint=endpoint.url, model="gone", **more))
     assert address is not None
     return address
 
 
 def refusal(addresses: list[Address]) -> BadInput:
     with pytest.raises(BadInput) as caught:
-        ask_all(addresses, print)
+        check_addresses(addresses, print)
     assert "\n" not in str(caught.value)
     return caught.value
 
@@ -39,12 +39,12 @@ def test_what_answers_is_asked_once_whichever_keys_name_it(monkeypatch: pytest.M
     monkeypatch.setenv("JUDGE_KEY", KEY)
     messages: list[str] = []
     with scripted(lambda prompt: "YES") as endpoint:
-        ask_all(
+        check_addresses(
             [judged(endpoint, key_env="JUDGE_KEY"), judged(endpoint, key_env="JUDGE_KEY", attempts=9)], messages.append
         )
         assert (endpoint.greeted, endpoint.asked, messages) == (["gone"], [], [])
         endpoint.greet = lambda model: choice("", "length")  # it was still thinking
-        ask_all([judged(endpoint)], messages.append)
+        check_addresses([judged(endpoint)], messages.append)
     assert messages == []
 
 
@@ -98,11 +98,11 @@ def test_a_server_that_is_busy_is_waited_for_and_then_taken_as_found(monkeypatch
     answers = iter([(429, {"Retry-After": "0"}, ""), (503, {"Retry-After": "0"}, ""), "yes"])
     with scripted(lambda prompt: "YES") as endpoint:
         endpoint.greet = lambda model: next(answers)
-        ask_all([judged(endpoint)], messages.append)
+        check_addresses([judged(endpoint)], messages.append)
         assert messages == [] and len(endpoint.greeted) == 3
         monkeypatch.setattr(first_question, "BUSY_S", 0.1)
         endpoint.greet = lambda model: (429, {"Retry-After": "0"}, "")
-        ask_all([judged(endpoint)], messages.append)
+        check_addresses([judged(endpoint)], messages.append)
     assert len(messages) == 1 and re.match(r"reward\.judge\.endpoint: .* answered 429", messages[0])
 
 
@@ -111,17 +111,17 @@ def test_a_server_that_fails_once_is_asked_again(monkeypatch: pytest.MonkeyPatch
     answers = iter([502, "yes"])
     with scripted(lambda prompt: "YES") as endpoint:
         endpoint.greet = lambda model: next(answers)
-        ask_all([judged(endpoint)], print)
+        check_addresses([judged(endpoint)], print)
 
 
 @pytest.mark.parametrize("judge", [{}, {"model": "own"}, {"endpoint": "http://h/v1", "model": "m", "ask_first": False}])
 def test_no_judge_one_of_the_runs_own_and_one_that_comes_later_are_not_asked(judge: dict[str, Any]) -> None:
-    assert address_of_judge("reward.judge", JudgeConfig(**judge)) is None
+    assert judge_address("reward.judge", JudgeConfig(**judge)) is None
 
 
 def test_an_answer_is_waited_for_as_long_as_any_other_of_the_judge() -> None:
     judges = [JudgeConfig(service="http://h", deadline_s=deadline) for deadline in (5.0, 120.0)]
-    addresses = [address_of_judge("reward.judge", judge) for judge in judges]
+    addresses = [judge_address("reward.judge", judge) for judge in judges]
     assert [address.answer_s for address in addresses if address is not None] == [60.0, 120.0]
 
 
@@ -132,12 +132,12 @@ def test_the_model_of_an_evaluation_is_asked_as_its_episodes_are(monkeypatch: py
     with scripted(lambda prompt: "YES") as endpoint:
         endpoint.greet = lambda model: seen.pop(0) if seen else "yes"
         config = ServedConfig(endpoint=endpoint.url, model="big", limit_key="max_completion_tokens", omit=("seed",))
-        error = refusal([address_of_served(config, question)])
+        error = refusal([served_model_address(config, question)])
         assert (error.key, error.found) == ("--model", "big")
         assert "Unsupported parameter: 'stop'" in str(error) and "--omit" in str(error)
-        ask_all([address_of_served(config, question)], print)
+        check_addresses([served_model_address(config, question)], print)
         endpoint.greet = lambda model: 401
-        assert refusal([address_of_served(config, question)]).key == "--key-env"
+        assert refusal([served_model_address(config, question)]).key == "--key-env"
         assert endpoint.greeted_with[0] == {
             "model": "big",
             "messages": [{"role": "user", "content": "Reply with yes."}],
@@ -146,4 +146,4 @@ def test_the_model_of_an_evaluation_is_asked_as_its_episodes_are(monkeypatch: py
             "top_p": 0.9,
             "stop": ["</a>"],
         }
-    assert refusal([address_of_served(config, question)]).key == "--endpoint"
+    assert refusal([served_model_address(config, question)]).key == "--endpoint"

@@ -14,7 +14,7 @@ from envs.papers.long_cot.actions import construct
 from envs.services.endpoint import Choice, Question, read_choice
 from envs.services.guard import GuardConfig, ToolFailed
 from envs.services.judge.templates import Prompts
-from envs.services.teacher import Teacher, as_chat, check_teacher
+from envs.services.teacher import Teacher, as_chat_messages, check_teacher
 from launch.config.compose import compose
 from launch.config.layers import CONFIGS
 from rlsys.config.generate import TeacherConfig
@@ -95,7 +95,7 @@ def test_what_the_environment_says_is_the_users() -> None:
         Message(role="assistant", content="a"),
         Message(role="tool", content="t", inline=True),
     )
-    assert [(message.role, message.content) for message in as_chat(messages)] == [
+    assert [(message.role, message.content) for message in as_chat_messages(messages)] == [
         ("system", "s"),
         ("assistant", "a"),
         ("user", "t"),
@@ -105,7 +105,7 @@ def test_what_the_environment_says_is_the_users() -> None:
 def test_a_call_that_cannot_be_read_stands_in_the_text_alone() -> None:
     calls = (ToolCall(name="f", call_id="1"), ToolCall(name="", call_id="2", problem="it has no name"))
     results = [Message(role="tool", content=f"r{number}", call_id=number) for number in "12"]
-    message, first, second = as_chat([Message(role="assistant", content='({"a"', calls=calls), *results])
+    message, first, second = as_chat_messages([Message(role="assistant", content='({"a"', calls=calls), *results])
     assert message.calls == calls[:1] and (first.role, second.role, second.call_id) == ("tool", "user", "")
 
 

@@ -206,11 +206,11 @@ def test_a_user_s_prompt_takes_the_place_of_the_built_in_one(tmp_path: Path) -> 
 def test_the_first_verdict_counts_in_answers_to_the_paper_s_own_wording(tmp_path: Path) -> None:
     printed = "{response}\n{reference}\nExplain your thought process step-by-step before responding with `\nJudgement: "
     (tmp_path / "reference.md").write_text(printed + "<correct/wrong/not_found>`\n")
-    assert Prompts(str(tmp_path)).first_counts("reference")
-    assert Prompts(str(CONFIGS / "long_cot" / "prompts")).first_counts("reference")
+    assert Prompts(str(tmp_path)).reads_first_verdict("reference")
+    assert Prompts(str(CONFIGS / "long_cot" / "prompts")).reads_first_verdict("reference")
     (tmp_path / "reference.md").write_text("{response} {reference} End with Judgement: <correct/wrong/not_found>")
-    assert not Prompts(str(tmp_path)).first_counts("reference")
-    assert not any(Prompts().first_counts(kind) for kind in KINDS)
+    assert not Prompts(str(tmp_path)).reads_first_verdict("reference")
+    assert not any(Prompts().reads_first_verdict(kind) for kind in KINDS)
     text = "Judgement: wrong, though one could say Judgement: correct"
     for first, value in ((True, "wrong"), (False, "correct")):
         verdict = KINDS["reference"].read(text, first=first)

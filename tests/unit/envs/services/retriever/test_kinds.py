@@ -14,7 +14,7 @@ import pytest
 from envs.services.retriever.config import KINDS, RetrieverConfig, RetrieverServerConfig
 from envs.services.retriever.corpus import Corpus, Document, ListCorpus
 from envs.services.retriever.index import Progress
-from envs.services.retriever.retriever import Hit, Ranker, kind_of
+from envs.services.retriever.retriever import Hit, Ranker, ranker_class
 from envs.services.retriever.service import RetrieverServer
 from envs.tools.search import SearchConfig
 from launch.cli import run
@@ -83,7 +83,7 @@ def test_a_kind_that_is_not_in_the_table_is_refused_with_those_that_are() -> Non
 
 
 def test_every_kind_of_the_table_is_a_ranker() -> None:
-    assert all(issubclass(kind_of(RetrieverConfig(kind=name)), Ranker) for name in KINDS)
+    assert all(issubclass(ranker_class(RetrieverConfig(kind=name)), Ranker) for name in KINDS)
 
 
 @pytest.mark.parametrize(

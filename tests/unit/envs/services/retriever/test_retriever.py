@@ -151,8 +151,8 @@ def test_bm25_has_two_constants(keys: dict[str, float], scores: list[float]) -> 
 
 
 def test_words_are_folded_and_stop_words_dropped() -> None:
-    assert bm25.words("the 東京都 of 2020年 ﾗｰﾒﾝ") == ["東京", "京都", "2020", "年", "ラー", "ーメ", "メン"]
-    assert bm25.words("The Straße of ＡＢＣ, x2 in café!") == ["strasse", "abc", "x2", "café"]
+    assert bm25.tokenize("the 東京都 of 2020年 ﾗｰﾒﾝ") == ["東京", "京都", "2020", "年", "ラー", "ーメ", "メン"]
+    assert bm25.tokenize("The Straße of ＡＢＣ, x2 in café!") == ["strasse", "abc", "x2", "café"]
 
 
 def test_a_corpus_without_words_is_refused() -> None:
@@ -201,7 +201,7 @@ def test_fusion_adds_reciprocal_ranks() -> None:
 @given(st.lists(st.integers(1, 50), max_size=40), st.integers(1, 100))
 @settings(max_examples=60, deadline=None)
 def test_batches_hold_every_row_once_within_the_budget(lengths: list[int], tokens: int) -> None:
-    groups = encoder.batches(lengths, tokens)
+    groups = encoder.batches_by_length(lengths, tokens)
     assert sorted(row for group in groups for row in group) == list(range(len(lengths)))
     for group in groups:
         assert len(group) == 1 or len(group) * max(lengths[row] for row in group) <= tokens
