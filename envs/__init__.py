@@ -8,7 +8,7 @@ from envs.base import World
 from envs.framed import add_system
 from envs.mixture import MixtureConfig, MixtureWorld
 from envs.rewards import REWARDS, make_reward
-from envs.tasks.splits import tasks_unread
+from envs.tasks.splits import defer_reading
 from rlsys.choices import Table, construct
 from rlsys.config.identity import config_key
 
@@ -57,5 +57,5 @@ def new_world(config: Any) -> World:
 
 def new_player(config: Any) -> World:
     """The same for a player that receives its tasks: those of `split` are not read, nor need they be here."""
-    with tasks_unread():
+    with defer_reading():
         return new_world(config)

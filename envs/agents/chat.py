@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from envs.protocols.native import FAMILIES, read_calls
-from envs.tasks.conversation import text_part
+from envs.tasks.conversation import read_text_part
 from envs.tools.schema import make_schema
 from rlsys.errors import BadInput
 from rlsys.records import ROLES, call_json, read_messages
@@ -152,7 +152,7 @@ def _plain(messages: Any) -> list[Any]:
             raise BadInput("a message is no object")
         content = message.get("content")
         if isinstance(content, list):
-            content = "".join(text_part(part, "messages", "content") for part in content)
+            content = "".join(read_text_part(part, "messages", "content") for part in content)
         role = "system" if message.get("role") == "developer" else message.get("role")
         plain.append({**message, "role": role, "content": "" if content is None else content})
     return plain

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from envs.services.retriever.corpus import Document
-from envs.tasks.conversation import put_behind
+from envs.tasks.conversation import prepend_turns
 from envs.tasks.prompts import ExampleLayout
 from rlsys.errors import require
 from rlsys.types import Message
@@ -125,7 +125,7 @@ class Protocol:
     queries: Callable[[str], Sequence[str]] = _one_query  # of a call
 
     def first_messages(self, inputs: Asked) -> tuple[Message, ...]:
-        return put_behind(inputs.before, self.prompt(inputs))
+        return prepend_turns(inputs.before, self.prompt(inputs))
 
 
 def without_tool(protocol: Protocol) -> Protocol:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from envs.protocols.record import ANSWER_CLOSE, ANSWER_OPEN, answer, write_answer
-from envs.text.choice import find_named, letter_in
+from envs.text.choice import find_final_letter, find_named
 from envs.text.words import last_boxed, normalize_answer, without_thought
 from rlsys.types import Task
 
@@ -25,7 +25,9 @@ class Style:
 def _letter(text: str, task: Task) -> bool:
     text, letters = without_thought(text), options(task)
     answer_text = answer(text)
-    return (letter_in(text, letters)[0] if answer_text is None else find_named(answer_text, letters)) is not None
+    return (
+        find_final_letter(text, letters)[0] if answer_text is None else find_named(answer_text, letters)
+    ) is not None
 
 
 STYLES: Mapping[str, Style] = {

@@ -57,7 +57,7 @@ REWARDS: Table = {
 RIGHT, WHOLE = 0.0, 1 - 1e-9
 
 
-def solved_by(config: Any) -> Mapping[str, float] | None:
+def solved_thresholds(config: Any) -> Mapping[str, float] | None:
     """{part: what it must exceed} for a task to count as solved, as the reward's class says, or its config where it has
     `solving`. config: the reward's.
 
@@ -70,17 +70,17 @@ def solved_by(config: Any) -> Mapping[str, float] | None:
     return getattr(choose("reward", REWARDS, name).build, "solved_by", None) if isinstance(name, str) else None
 
 
-def measure_of(config: Any) -> Measure:
+def metric_name_of(config: Any) -> Measure:
     """What a number over many of its rewards is called."""
-    return "mean reward" if solved_by(config) is None else "accuracy"
+    return "mean reward" if solved_thresholds(config) is None else "accuracy"
 
 
 def counts_as_solved(config: Any, reward: Reward) -> bool:
     """Whether the task counts as solved. Never, with a reward that does not say what is."""
-    return any(reward.parts.get(part, 0.0) > least for part, least in (solved_by(config) or {}).items())
+    return any(reward.parts.get(part, 0.0) > least for part, least in (solved_thresholds(config) or {}).items())
 
 
-def judge_of(config: Any) -> JudgeConfig | None:
+def judge_config_of(config: Any) -> JudgeConfig | None:
     """The judge of this config's reward, which may be a user's own class; None for a reward that asks no judge."""
     judge = getattr(config, "judge", None)
     return judge if isinstance(judge, JudgeConfig) else None

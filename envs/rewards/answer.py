@@ -12,7 +12,7 @@ from envs.protocols.record import ANSWER_CLOSE, ANSWER_OPEN, one_answer
 from envs.rewards import RIGHT
 from envs.rewards.findings import Finding, SumOfFindings, make_finding
 from envs.rewards.length import check_overlong, overlong_findings, overlong_parts
-from envs.rewards.transcript import Piece, answer_pieces, answers, last_pair
+from envs.rewards.transcript import Piece, answer_key, answer_pieces, last_span_between
 from envs.text.amounts import read_amount, same_amount, unwrap
 from rlsys.errors import require, require_bounds
 from rlsys.types import Span, Transcript
@@ -68,10 +68,10 @@ class AnswerReward(SumOfFindings):
         self.uses_tokens = config.overlong_buffer is not None
 
     def findings(self, transcript: Transcript) -> tuple[Finding, ...]:
-        golds = answers(transcript.task)
+        golds = answer_key(transcript.task)
         last = answer_pieces(transcript)[-1:]
         text, tagged = last[0].text if last else "", self._config.reads == "tag"
-        span = last_pair(last, ANSWER_OPEN, ANSWER_CLOSE) if tagged else last_number(last)
+        span = last_span_between(last, ANSWER_OPEN, ANSWER_CLOSE) if tagged else last_number(last)
         right = span is not None and same_answer(text[span.start : span.end].strip(), golds)
         if transcript.correct is not None:
             right = transcript.correct
@@ -103,12 +103,12 @@ def same_answer(answer: str, answers: Sequence[str]) -> bool:
     amount = read_amount(answer)
     for gold in answers:
         gold_amount = read_amount(gold) if amount else None
-        if same_amount(amount, gold_amount) if amount and gold_amount else _plain(answer) == _plain(gold):
+        if same_amount(amount, gold_amount) if amount and gold_amount else _normalize(answer) == _normalize(gold):
             return True
     return False
 
 
-def _plain(text: str) -> str:
+def _normalize(text: str) -> str:
     text = " ".join(unicodedata.normalize("NFC", unwrap(text)).split()).casefold()
     marks = MARKS.replace("!", "") if FACTORIAL.search(text) else MARKS
     return text.strip(marks) or text

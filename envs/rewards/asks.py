@@ -127,7 +127,7 @@ async def ask_for_verdict(judge: AskableJudge, request: JudgeRequest, unparsable
     try:
         answer = await judge.ask(request)
     except ToolFailed as failed:
-        if failed.failure.kind is not FailureKind.DATA or not await _takes_the_rest(judge, request):
+        if failed.failure.kind is not FailureKind.DATA or not await _accepts_without_policy_text(judge, request):
             raise
         return Judged(verdict=kind.read(kind.against), text=kind.against, cached=False)
     if answer.verdict is None and rule == "retry":
@@ -139,7 +139,7 @@ async def ask_for_verdict(judge: AskableJudge, request: JudgeRequest, unparsable
     return answer
 
 
-async def _takes_the_rest(judge: AskableJudge, request: JudgeRequest) -> bool:
+async def _accepts_without_policy_text(judge: AskableJudge, request: JudgeRequest) -> bool:
     """Whether the judge takes the question without what the policy wrote. Raises ToolFailed where it is out."""
     written = [name for name, field in KINDS[request.kind].fields.items() if field.hostile]
     fields = dict(request.fields) | {name: request.unwritten.get(name, "") for name in written}

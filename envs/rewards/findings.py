@@ -29,7 +29,7 @@ def make_finding(part: str, rule: str, value: float, messages: Sequence[Message]
     return Finding(part=part, rule=rule, value=value, span=span, text=text)
 
 
-def total(findings: Iterable[Finding], parts: Sequence[str]) -> Reward:
+def sum_findings(findings: Iterable[Finding], parts: Sequence[str]) -> Reward:
     """The reward that the findings add up to. Every name in `parts` is there, with 0 where nothing was found."""
     values: dict[str, list[float]] = {part: [] for part in parts}
     for finding in findings:
@@ -48,7 +48,7 @@ class SumOfFindings:
         raise NotImplementedError
 
     def __call__(self, transcript: Transcript) -> Reward:
-        return total(self.findings(transcript), self.parts)
+        return sum_findings(self.findings(transcript), self.parts)
 
 
 def score_and_explain(reward: Any, transcript: Transcript) -> Reward:
@@ -58,18 +58,20 @@ def score_and_explain(reward: Any, transcript: Transcript) -> Reward:
     """
     if isinstance(reward, SumOfFindings) and type(reward).__call__ is SumOfFindings.__call__:
         findings = reward.findings(transcript)
-        return replace(total(findings, reward.parts), findings=findings[:MOST])
+        return replace(sum_findings(findings, reward.parts), findings=findings[:MOST])
     scored: Reward = reward(transcript)
     if scored.findings or not isinstance(reward, Explains):
         return scored
     try:
-        explained = tuple(_plain(entry) for entry in reward.findings(transcript)[:MOST] if isinstance(entry, Finding))
+        explained = tuple(
+            _plain_fields(entry) for entry in reward.findings(transcript)[:MOST] if isinstance(entry, Finding)
+        )
     except Exception:  # a fault boundary: the reward is there, and only its explanation is not
         return scored
     return replace(scored, findings=explained)
 
 
-def _plain(finding: Finding) -> Finding:
+def _plain_fields(finding: Finding) -> Finding:
     """With fields that a file can hold. Raises whatever they raise if they are something else."""
     value, span = float(finding.value), finding.span
     if not math.isfinite(value):

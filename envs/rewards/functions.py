@@ -101,7 +101,7 @@ class OwnFunction:
     def arguments(self, transcript: Transcript) -> dict[str, Any]:
         """What it is called with, and may change: the next one has its own. Raises BadInput for a column that it needs
         and the task lacks."""
-        kwargs = _of_verl(transcript) if self.is_verl else _of_trl(transcript, self.named)
+        kwargs = _verl_arguments(transcript) if self.is_verl else _trl_arguments(transcript, self.named)
         kwargs |= {name: None for name in OF_TRAINER if name in self.required and name not in kwargs}
         missing = sorted(self.required - kwargs.keys())
         if missing:
@@ -111,22 +111,24 @@ class OwnFunction:
         accepted = kwargs if self.takes_all else {name: value for name, value in kwargs.items() if name in self.named}
         return copy.deepcopy(accepted)
 
-    def misspelt(self, transcript: Transcript) -> str:
+    def misspelt_column(self, transcript: Transcript) -> str:
         """What it may take for a column that no task has, and so keeps its default: its name, and the one that is near;
         "" for none."""
-        kwargs = _of_verl(transcript) if self.is_verl else _of_trl(transcript, self.named)
+        kwargs = _verl_arguments(transcript) if self.is_verl else _trl_arguments(transcript, self.named)
         for name in sorted(self.named - self.required - kwargs.keys()):
             if hint := nearest(name, kwargs, otherwise="", alike=0.8):  # a letter too many, or two that changed places
                 return f"{name!r}{hint}"
         return ""
 
-    def value(self, returned: Any, transcript: Transcript) -> float | None:
+    def parse_value(self, returned: Any, transcript: Transcript) -> float | None:
         """What it returned, as a number; None where it does not apply. Raises BadInput for anything else."""
         score = returned
         if inspect.isawaitable(returned):
             if inspect.iscoroutine(returned):
                 returned.close()
-            raise self._wrong(type(returned).__name__, "a value; one that is awaited is an `async def`", transcript)
+            raise self._wrong_value_error(
+                type(returned).__name__, "a value; one that is awaited is an `async def`", transcript
+            )
         if self.is_verl:
             score = returned.get("score", returned) if isinstance(returned, Mapping) else returned
         else:
@@ -135,19 +137,21 @@ class OwnFunction:
             except TypeError:
                 score = [returned, None]
             if len(score) != 1 or isinstance(returned, str | bytes | Mapping):
-                raise self._wrong(returned, "a list with a number or None for the one completion", transcript)
+                raise self._wrong_value_error(
+                    returned, "a list with a number or None for the one completion", transcript
+                )
             score = score[0]
         if score is None:
             return None
         try:
             number = float("x" if isinstance(score, str | bytes) else score)
         except (TypeError, ValueError, OverflowError):
-            raise self._wrong(score, "a number or None", transcript) from None
+            raise self._wrong_value_error(score, "a number or None", transcript) from None
         if math.isinf(number):
-            raise self._wrong(score, "a finite number or None", transcript)
+            raise self._wrong_value_error(score, "a finite number or None", transcript)
         return None if math.isnan(number) else number
 
-    def _wrong(self, returned: Any, expected: str, transcript: Transcript) -> BadInput:
+    def _wrong_value_error(self, returned: Any, expected: str, transcript: Transcript) -> BadInput:
         message = f"reward function {self.path} returned {str(returned)[:60]!r}"
         return BadInput(message, where=f"task {transcript.task.task_id}", expected=expected)
 
@@ -163,7 +167,7 @@ class FunctionsReward(SumOfFindings):
             expected = "functions with their weights, such as {my_rewards.digits: 1.0}"
             raise BadInput(key="reward.functions", found="none", expected=expected)
         parts = config.parts
-        self.functions = [_load(path, parts[path], weight) for path, weight in config.functions.items()]
+        self.functions = [_load_function(path, parts[path], weight) for path, weight in config.functions.items()]
         self._timeout_s = config.timeout_s
         self.parts = tuple(parts.values())
         self.uses_tokens = any("completion_ids" in function.named for function in self.functions)
@@ -196,7 +200,7 @@ class FunctionsReward(SumOfFindings):
             value = scores[function.part]
         else:
             with _exits_as_bad_input(function, transcript):
-                value = function.value(function.call(**function.arguments(transcript)), transcript)
+                value = function.parse_value(function.call(**function.arguments(transcript)), transcript)
         if value is None:
             return function.part, None, 0.0
         return function.part, f"{value:g} times {function.weight:g}", value * function.weight
@@ -207,7 +211,7 @@ async def call_function(function: OwnFunction, transcript: Transcript) -> float 
     with _exits_as_bad_input(function, transcript):
         returned = function.call(**function.arguments(transcript))
         awaited = function.is_async and isinstance(returned, Awaitable)
-        return function.value(await returned if awaited else returned, transcript)
+        return function.parse_value(await returned if awaited else returned, transcript)
 
 
 @contextmanager
@@ -255,17 +259,19 @@ def _load(path: str, part: str, weight: float) -> OwnFunction:
     )
 
 
-def _of_trl(transcript: Transcript, parameters: frozenset[str]) -> dict[str, Any]:
+def _trl_arguments(transcript: Transcript, parameters: frozenset[str]) -> dict[str, Any]:
     """TRL's arguments, each a list of one: the prompt, what followed, and the columns of the row.
 
     A prompt that is a text has a text as its completion; one of messages, or a row without a prompt, has messages.
     """
     task = transcript.task
     prompt = task.record.get("prompt", [{"role": "user", "content": task.question}])
-    completion: Any = [_message(message) for message in transcript.messages] or [{"role": "assistant", "content": ""}]
+    completion: Any = [_as_message(message) for message in transcript.messages] or [
+        {"role": "assistant", "content": ""}
+    ]
     if isinstance(prompt, str):
         completion = "".join(message.content for message in transcript.messages)
-    kwargs = {name: [value] for name, value in _columns(task).items() if name not in ("prompt", "completion", *OURS)}
+    kwargs = {name: [value] for name, value in _columns_of(task).items() if name not in ("prompt", "completion", *OURS)}
     kwargs |= {"prompts": [prompt], "completions": [completion]}
     if transcript.token_ids is not None:
         kwargs["completion_ids"] = [list(transcript.token_ids)]
@@ -274,9 +280,9 @@ def _of_trl(transcript: Transcript, parameters: frozenset[str]) -> dict[str, Any
     return kwargs
 
 
-def _of_verl(transcript: Transcript) -> dict[str, Any]:
+def _verl_arguments(transcript: Transcript) -> dict[str, Any]:
     """verl's arguments: all that followed the prompt as one text, and the row's fields."""
-    columns = _columns(transcript.task)
+    columns = _columns_of(transcript.task)
     truth = columns.get("reward_model")
     truth = truth.get("ground_truth") if isinstance(truth, Mapping) else columns.get("ground_truth")
     return {
@@ -287,7 +293,7 @@ def _of_verl(transcript: Transcript) -> dict[str, Any]:
     }
 
 
-def _columns(task: Task) -> dict[str, Any]:
+def _columns_of(task: Task) -> dict[str, Any]:
     """The row as it was read, and under the usual names what it does not have, or has as null: of a task that was made
     up too."""
     key: Sequence[str] = task.answers
@@ -297,5 +303,5 @@ def _columns(task: Task) -> dict[str, Any]:
     return columns | {name: value for name, value in task.record.items() if value is not None or name not in columns}
 
 
-def _message(message: Message) -> dict[str, str]:
+def _as_message(message: Message) -> dict[str, str]:
     return {"role": message.role, "content": message.content}

@@ -12,7 +12,7 @@ from typing import ClassVar, Literal
 
 from envs.rewards import RIGHT
 from envs.rewards.findings import Finding, Span, SumOfFindings, make_finding
-from envs.rewards.transcript import Piece, answer_pieces, answers, last_pair, text_of
+from envs.rewards.transcript import Piece, answer_key, answer_pieces, last_span_between, text_of_span
 from envs.services.judge.config import JudgeConfig
 from envs.services.judge.request import JudgeRequest
 from envs.tasks.conversation import full_question
@@ -50,7 +50,7 @@ class JudgedReward(SumOfFindings):
         span = self._span(pieces)
         if span is None:
             return ""
-        text = text_of(pieces, span)
+        text = text_of_span(pieces, span)
         return unbox(text) if self._config.answer == "boxed" else text.strip()
 
     def judging(self, transcript: Transcript) -> tuple[JudgeRequest, ...]:
@@ -58,7 +58,7 @@ class JudgedReward(SumOfFindings):
         text = self.given(transcript)
         if transcript.correct is not None or not text:
             return ()
-        return (about_answer(self._config.kind, transcript.task, text),)
+        return (request_about_answer(self._config.kind, transcript.task, text),)
 
     def findings(self, transcript: Transcript) -> tuple[Finding, ...]:
         span, text = self._span(answer_pieces(transcript)), self.given(transcript)
@@ -72,7 +72,7 @@ class JudgedReward(SumOfFindings):
 
     def _span(self, pieces: list[Piece]) -> Span | None:
         if self._config.answer == "tag":
-            return last_pair(pieces, "<answer>", "</answer>")
+            return last_span_between(pieces, "<answer>", "</answer>")
         for piece in reversed(pieces):
             if self._config.answer == "message":
                 return Span(message=piece.message, start=0, end=len(piece.text))
@@ -82,8 +82,8 @@ class JudgedReward(SumOfFindings):
         return None
 
 
-def about_answer(kind: str, task: Task, answer: str) -> JudgeRequest:
+def request_about_answer(kind: str, task: Task, answer: str) -> JudgeRequest:
     """Raises BadInput for a task without an answer key."""
-    golds = answers(task)
+    golds = answer_key(task)
     key = golds[0] if len(golds) == 1 else json.dumps(golds, ensure_ascii=False)
     return JudgeRequest(kind=kind, fields={"question": full_question(task), "answers": key, "answer": answer})

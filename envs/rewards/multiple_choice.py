@@ -11,8 +11,8 @@ from typing import ClassVar
 
 from envs.rewards import RIGHT
 from envs.rewards.findings import Finding, Span, SumOfFindings, make_finding
-from envs.rewards.transcript import Piece, answer_pieces, answers, last_pair, text_of
-from envs.text.choice import find_named, letter_in
+from envs.rewards.transcript import Piece, answer_key, answer_pieces, last_span_between, text_of_span
+from envs.text.choice import find_final_letter, find_named
 from rlsys.errors import BadInput
 from rlsys.types import Task, Transcript
 
@@ -33,7 +33,7 @@ class MultipleChoiceReward(SumOfFindings):
 
     def findings(self, transcript: Transcript) -> tuple[Finding, ...]:
         options = _options(transcript.task)
-        golds = answers(transcript.task)
+        golds = answer_key(transcript.task)
         for gold in golds:
             if gold not in options:
                 labels = ", ".join(options)
@@ -47,15 +47,15 @@ class MultipleChoiceReward(SumOfFindings):
 def find_choice(pieces: Sequence[Piece], options: Mapping[str, str]) -> tuple[str | None, Span | None]:
     """The letter that a response ends on and where it stands.
 
-    The last answer tag decides where there is one, and else the last message, as `letter_in` reads it. pieces: without
-    thoughts.
+    The last answer tag decides where there is one, and else the last message, as `find_final_letter` reads it. pieces:
+    without thoughts.
     """
-    tag = last_pair(pieces, "<answer>", "</answer>")
+    tag = last_span_between(pieces, "<answer>", "</answer>")
     if tag is not None:
-        return find_named(text_of(pieces, tag), options), tag
+        return find_named(text_of_span(pieces, tag), options), tag
     for piece in reversed(pieces):
         if piece.text.strip():
-            letter, at = letter_in(piece.text, options)
+            letter, at = find_final_letter(piece.text, options)
             return letter, Span(message=piece.message, start=at[0], end=at[1]) if at is not None else None
     return None, None
 

@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal, get_args
 
-from envs.rewards.transcript import answers
+from envs.rewards.transcript import answer_key
 from envs.text.words import normalize_answer, without_marks
 from rlsys.metrics import Mean
 from rlsys.types import Transcript
@@ -28,7 +28,7 @@ def exact_match(prediction: str, golds: Sequence[str]) -> bool:
     Punctuation outside of ASCII does not count either (quotes, dashes), nor how an accent is encoded. The official
     scripts know neither, and to them all that normalises to nothing is the same: `the` would be the answer `A`.
     """
-    return any(_same(prediction, gold) for gold in _several(golds))
+    return any(_is_same_answer(prediction, gold) for gold in _as_sequence(golds))
 
 
 def cover_match(prediction: str, golds: Sequence[str]) -> bool:
@@ -37,7 +37,7 @@ def cover_match(prediction: str, golds: Sequence[str]) -> bool:
     Stricter than FlashRAG's `acc`, a substring test: there `no` is in `north` and an empty gold in everything.
     """
     predicted = f" {normalize_answer(prediction)} "
-    keys = (normalize_answer(gold) for gold in _several(golds))
+    keys = (normalize_answer(gold) for gold in _as_sequence(golds))
     return any(bool(key) and f" {key} " in predicted for key in keys)
 
 
@@ -51,7 +51,7 @@ def f1(prediction: str, gold: str, *, style: Style) -> float:
     """
     predicted, key = _normalize_pair(prediction, gold)
     if style != "musique" and not (predicted and key):
-        return float(bool(prediction.strip()) and _as_written(prediction) == _as_written(gold))
+        return float(bool(prediction.strip()) and _keep_articles(prediction) == _keep_articles(gold))
     if style == "hotpotqa" and predicted != key and (predicted in _VERDICTS or key in _VERDICTS):
         return 0.0
     predicted_words, key_words = predicted.split(), key.split()
@@ -68,19 +68,19 @@ def f1(prediction: str, gold: str, *, style: Style) -> float:
 
 def best_f1(prediction: str, golds: Sequence[str], *, style: Style) -> float:
     """The largest F1 over the golds."""
-    return max((f1(prediction, gold, style=style) for gold in _several(golds)), default=0.0)
+    return max((f1(prediction, gold, style=style) for gold in _as_sequence(golds)), default=0.0)
 
 
-def _same(prediction: str, gold: str) -> bool:
+def _is_same_answer(prediction: str, gold: str) -> bool:
     words, key = _normalize_pair(prediction, gold)
-    return words == key if words and key else _as_written(prediction) == _as_written(gold)
+    return words == key if words and key else _keep_articles(prediction) == _keep_articles(gold)
 
 
 def _normalize_pair(prediction: str, gold: str) -> tuple[str, str]:
     """Both texts normalised; if they differ and one has punctuation outside ASCII, without any punctuation too."""
     words, key = normalize_answer(prediction), normalize_answer(gold)
     if words and key and words != key and not (_is_plain(prediction) and _is_plain(gold)):
-        folded, folded_key = _fold(prediction), _fold(gold)
+        folded, folded_key = _without_punctuation(prediction), _without_punctuation(gold)
         return (folded, folded_key) if folded and folded_key else (words, key)
     return words, key
 
@@ -93,22 +93,22 @@ def _is_plain(text: str) -> bool:
     )
 
 
-def _as_written(text: str) -> str:
+def _keep_articles(text: str) -> str:
     """With its articles; with its marks too, where there is nothing else."""
     return without_marks(text) or text.strip()
 
 
-def _fold(text: str) -> str:
+def _without_punctuation(text: str) -> str:
     """Without any punctuation; a dash parts words, for 10-12 is not 1012."""
     kinds = ((char, unicodedata.category(char)) for char in unicodedata.normalize("NFC", text))
     return normalize_answer("".join(" " if kind == "Pd" else "" if kind[0] == "P" else char for char, kind in kinds))
 
 
-def _several(golds: Sequence[str]) -> Sequence[str]:
+def _as_sequence(golds: Sequence[str]) -> Sequence[str]:
     return (golds,) if isinstance(golds, str) else golds
 
 
-def measures(reward: Any, transcript: Transcript) -> dict[str, Mean]:
+def answer_metrics(reward: Any, transcript: Transcript) -> dict[str, Mean]:
     """What an evaluation says of an answer next to its reward: exact match, cover match, three F1s and pooled shares.
 
     A reward takes part by one of two methods, which look at a transcript that it has scored: `given` reads a short
@@ -122,7 +122,7 @@ def measures(reward: Any, transcript: Transcript) -> dict[str, Mean]:
     read_answer: Callable[[Transcript], str] | None = getattr(reward, "given", None)
     pooled: Callable[[Transcript], Shares] | None = getattr(reward, "pooled", None)
     if read_answer is not None:
-        answer, golds = read_answer(transcript), answers(transcript.task)
+        answer, golds = read_answer(transcript), answer_key(transcript.task)
         metrics = {
             "exact_match": Mean(float(bool(answer) and exact_match(answer, golds))),
             "cover_match": Mean(float(cover_match(answer, golds))),

@@ -23,7 +23,7 @@ from rlsys.types import Message, Task, Transcript
 _LOWER = str.maketrans(string.ascii_uppercase, string.ascii_lowercase)
 
 
-def inline_of(env: Any, reward: Any) -> Inline | None:
+def inline_format_of(env: Any, reward: Any) -> Inline | None:
     """How the recipe writes the environment's text into one string: the protocol's way, else the reward's."""
     protocol = PROTOCOLS.get(env.protocol_name) if isinstance(env, TaskConfig) else None
     inline: Inline | None = protocol.inline if protocol is not None else None
@@ -53,11 +53,11 @@ def lower_ascii(pieces: Sequence[Piece]) -> list[Piece]:
     return [Piece(piece.message, piece.text.translate(_LOWER)) for piece in pieces]
 
 
-def count(pieces: Sequence[Piece], tag: str) -> int:
+def count_tag(pieces: Sequence[Piece], tag: str) -> int:
     return sum(piece.text.count(tag) for piece in pieces)
 
 
-def first(pieces: Sequence[Piece], tag: str) -> Span | None:
+def first_span(pieces: Sequence[Piece], tag: str) -> Span | None:
     """Where `tag` stands for the first time."""
     for piece in pieces:
         start = piece.text.find(tag)
@@ -66,12 +66,12 @@ def first(pieces: Sequence[Piece], tag: str) -> Span | None:
     return None
 
 
-def text_of(pieces: Sequence[Piece], span: Span) -> str:
+def text_of_span(pieces: Sequence[Piece], span: Span) -> str:
     """The text of a span."""
     return next(piece.text for piece in pieces if piece.message == span.message)[span.start : span.end]
 
 
-def last_pair(pieces: Sequence[Piece], opening: str, closing: str) -> Span | None:
+def last_span_between(pieces: Sequence[Piece], opening: str, closing: str) -> Span | None:
     """Between the last `closing` that has an `opening` before it in its message, and the nearest such `opening`."""
     for piece in reversed(pieces):
         begin, end = piece.text.find(opening), piece.text.rfind(closing)
@@ -81,7 +81,7 @@ def last_pair(pieces: Sequence[Piece], opening: str, closing: str) -> Span | Non
     return None
 
 
-def answers(task: Task) -> tuple[str, ...]:
+def answer_key(task: Task) -> tuple[str, ...]:
     """The answer key. Raises BadInput for a task without one: nothing can be said about the model then."""
     key = tuple(answer for answer in task.answers if answer.strip())
     if not key:
@@ -118,7 +118,7 @@ def split_response(response: str, *, opening: str, closing: str, notices: Sequen
             messages.append(Message(role=role, content=response[start:end]))
 
     at = 0
-    for start, end in (*_environment(response, opening, closing), (len(response), len(response))):
+    for start, end in (*_environment_spans(response, opening, closing), (len(response), len(response))):
         for match in notice.finditer(response, at, start):
             add("assistant", at, match.start())
             add("tool", *match.span())
@@ -136,7 +136,7 @@ def split_inline(response: str, inline: Inline | None) -> tuple[Message, ...]:
     return split_response(response, opening=inline.opening, closing=inline.closing, notices=inline.notices)
 
 
-def _environment(text: str, opening: str, closing: str) -> Iterator[tuple[int, int]]:
+def _environment_spans(text: str, opening: str, closing: str) -> Iterator[tuple[int, int]]:
     """The outermost stretches between the tags, tags included."""
     closed_at: dict[int, int] = {}  # opening -> end of its closing
     open_tags: list[int] = []

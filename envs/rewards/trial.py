@@ -49,7 +49,7 @@ Values = list[float | None]
 tried: set[tuple[str, str]] = set()
 
 
-def try_once(config: FunctionsRewardConfig, tasks: Sequence[Task], source: str) -> None:
+def try_functions_once(config: FunctionsRewardConfig, tasks: Sequence[Task], source: str) -> None:
     """`try_functions`, once in this process for the tasks of a source. Says on stderr why there was no trial."""
     key = (config_key(config), source)
     if key not in tried:
@@ -64,7 +64,7 @@ def try_functions(config: FunctionsRewardConfig, tasks: Sequence[Task]) -> str:
     on everything, ends its process, or compares."""
     context = multiprocessing.get_context("spawn")
     ours, theirs = context.Pipe(duplex=False)
-    child = context.Process(target=_try_all, args=(theirs, config, tuple(tasks[:TASKS]), os.getpid()))
+    child = context.Process(target=_run_trial, args=(theirs, config, tuple(tasks[:TASKS]), os.getpid()))
     child.start()
     theirs.close()
     until, path = time.monotonic() + TRIAL_S, ""
@@ -92,7 +92,7 @@ def try_functions(config: FunctionsRewardConfig, tasks: Sequence[Task]) -> str:
         child.join()
 
 
-def _try_all(out: Connection, config: FunctionsRewardConfig, tasks: Sequence[Task], parent: int) -> None:
+def _run_trial(out: Connection, config: FunctionsRewardConfig, tasks: Sequence[Task], parent: int) -> None:
     """In its own process, whose output is not shown: (path, None) before each function, (path, problem), None at the
     end."""
     os.setsid()
@@ -103,23 +103,23 @@ def _try_all(out: Connection, config: FunctionsRewardConfig, tasks: Sequence[Tas
     functions, doubts = FunctionsReward(config).functions, dict[str, str]()
     for function in functions:
         out.send((function.path, None))
-        problem = asyncio.run(_problem(function, tasks))  # as in a run, where a loop is running
+        problem = asyncio.run(_find_problem(function, tasks))  # as in a run, where a loop is running
         if isinstance(problem, Doubt):
             doubts[function.path] = problem
         elif problem:
             out.send((function.path, problem))
-        if default := function.misspelt(_transcripts(tasks[0])[0]):
+        if default := function.misspelt_column(_trial_transcripts(tasks[0])[0]):
             out.send((function.path, f"its argument {default} keeps its default: the tasks have no such column"))
     if len(doubts) == len(functions):
         out.send(next(iter(doubts.items())))
     out.send(None)
 
 
-async def _problem(function: OwnFunction, tasks: Sequence[Task]) -> tuple[str, str] | str | None:
+async def _find_problem(function: OwnFunction, tasks: Sequence[Task]) -> tuple[str, str] | str | None:
     """(what is wrong, what is expected), or a doubt: a text in the form that it reads may be none of those tried."""
-    texts, error = _transcripts(tasks[0]), None
+    texts, error = _trial_transcripts(tasks[0]), None
     fitting: list[tuple[Transcript, float | None]] = []
-    for transcript in (*texts, *(_transcripts(task)[0] for task in tasks[1:])):
+    for transcript in (*texts, *(_trial_transcripts(task)[0] for task in tasks[1:])):
         if len(fitting) and transcript.task is not tasks[0]:
             break
         try:
@@ -141,36 +141,36 @@ async def _problem(function: OwnFunction, tasks: Sequence[Task]) -> tuple[str, s
         return NO_VALUE
     transcripts = [transcript for transcript, _ in fitting]
     doubt = None
-    if tasks[0].answers and _equal(alone, alone[:1] * len(alone)):  # no doubt of a column alone
-        wrong = await _of_wrong_answers(function, fitting[0][0].task, tasks)
-        if wrong and _equal(wrong, alone[:1] * len(wrong)):
+    if tasks[0].answers and _same_values(alone, alone[:1] * len(alone)):  # no doubt of a column alone
+        wrong = await _values_of_wrong_answers(function, fitting[0][0].task, tasks)
+        if wrong and _same_values(wrong, alone[:1] * len(wrong)):
             doubt = Doubt(CONSTANT.format("None" if alone[0] is None else f"{alone[0]:g}"))
     if function.is_verl or len(transcripts) < 2:
         return doubt
-    together = await _together(function, transcripts)
-    if together is None or _equal(alone, together):
+    together = await _values_of_one_call(function, transcripts)
+    if together is None or _same_values(alone, together):
         return doubt
     rerun = [await call_function(function, transcript) for transcript in transcripts]
-    if not _equal(alone, rerun) or not _equal(together, await _together(function, transcripts)):
+    if not _same_values(alone, rerun) or not _same_values(together, await _values_of_one_call(function, transcripts)):
         return None  # it draws, or counts: that says nothing of comparing
     separate, batched = (", ".join("None" if x is None else f"{x:g}" for x in values) for values in (alone, together))
     problem = f"it compares completions (alone {separate}; together {batched}), and is called with one at a time"
     return problem, "a class with compare(transcripts, rewards), or a function of one completion"
 
 
-async def _of_wrong_answers(function: OwnFunction, task: Task, tasks: Sequence[Task]) -> Values:
+async def _values_of_wrong_answers(function: OwnFunction, task: Task, tasks: Sequence[Task]) -> Values:
     """Its values for answers that are another number and another task's; none where it raises."""
     values, keys = Values(), [key.strip() for key in task.answers]
     number = str(int(keys[0]) + 1) if re.fullmatch(r"-?\d{1,15}", keys[0]) else "-7"
     others = dict.fromkeys([number, *(other.answers[0].strip() for other in tasks if other.answers)])
     for wrong in [other for other in others if not any(key in other or other in key for key in keys)][:2]:
-        for transcript in _transcripts(task, wrong)[:3]:
+        for transcript in _trial_transcripts(task, wrong)[:3]:
             with suppress(Exception):  # fault boundary: code of the user's own
                 values.append(await call_function(function, transcript))
     return values
 
 
-async def _together(function: OwnFunction, transcripts: Sequence[Transcript]) -> Values | None:
+async def _values_of_one_call(function: OwnFunction, transcripts: Sequence[Transcript]) -> Values | None:
     """Its values of one call with all of them; None where it takes one alone."""
     calls = [function.arguments(transcript) for transcript in transcripts]
     merged = {
@@ -182,18 +182,18 @@ async def _together(function: OwnFunction, transcripts: Sequence[Transcript]) ->
         values: Any = list(await returned if isinstance(returned, Awaitable) else returned)
         if len(values) != len(transcripts):
             return None
-        return [function.value([value], transcript) for value, transcript in zip(values, transcripts, strict=True)]
+        return [function.parse_value([value], transcript) for value, transcript in zip(values, transcripts, strict=True)]
     except (Exception, SystemExit):  # fault boundary: code of the user's own, and a run makes no such call
         return None
 
 
-def _equal(first: Values, second: Values | None) -> bool:
+def _same_values(first: Values, second: Values | None) -> bool:
     pairs = zip(first, second or (), strict=False)
     same = (a == b or (a is not None and b is not None and isclose(a, b, rel_tol=1e-3, abs_tol=1e-6)) for a, b in pairs)
     return second is not None and all(same)
 
 
-def _transcripts(task: Task, key: str = "") -> list[Transcript]:
+def _trial_transcripts(task: Task, key: str = "") -> list[Transcript]:
     """Of different lengths and verdicts, so that what compares them finds something. key: instead of the answer's."""
     key = key or (task.answers[0] if task.answers else "1")
     boxed = f"<think>It has to be {key}.</think>\n<answer>\\boxed{{{key}}}</answer>"

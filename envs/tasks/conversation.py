@@ -34,10 +34,10 @@ def read_messages(value: object, where: str, key: str) -> tuple[Message, ...]:
     """
     if not isinstance(value, Sequence) or isinstance(value, str) or not value:
         raise BadInput(where=where, key=f'"{key}"', expected='a list such as [{"role": "user", "content": "2 + 3?"}]')
-    return tuple(_message(message, where, f"{key}[{index}]") for index, message in enumerate(value))
+    return tuple(_read_message(message, where, f"{key}[{index}]") for index, message in enumerate(value))
 
 
-def _message(value: object, where: str, key: str) -> Message:
+def _read_message(value: object, where: str, key: str) -> Message:
     if not isinstance(value, Mapping) or value.get("role") not in ROLES:
         role = value.get("role") if isinstance(value, Mapping) else value
         raise BadInput(where=where, key=f'"{key}.role"', found=str(role)[:40], expected=f"one of {', '.join(ROLES)}")
@@ -49,7 +49,7 @@ def _message(value: object, where: str, key: str) -> Message:
         raise BadInput(where=where, key=f'"{key}.inline"', found="true", expected="a prompt that is one text")
     content = value.get("content")
     if isinstance(content, Sequence) and not isinstance(content, str):
-        content = "".join(text_part(part, where, f"{key}.content") for part in content)
+        content = "".join(read_text_part(part, where, f"{key}.content") for part in content)
     return Message(
         role=str(value["role"]),
         content=text_field({"content": content}, "content", where, blank=True),
@@ -58,7 +58,7 @@ def _message(value: object, where: str, key: str) -> Message:
     )
 
 
-def text_part(value: object, where: str, key: str) -> str:
+def read_text_part(value: object, where: str, key: str) -> str:
     if isinstance(value, Mapping) and value.get("type") == "text" and isinstance(value.get("text"), str):
         extras = [field for name, field in value.items() if name not in ("type", "text", "cache_control") and field]
         if not extras:  # such as a picture
@@ -72,7 +72,9 @@ def prompt_row(record: Located) -> Task:
     The answers are of the first of ANSWERS that is there; a row without one has none: its reward reads other columns.
     """
     fields = record.lower
-    return record.task(asked_in(record, fields.get("prompt"), "prompt"), _answers(fields), {"prompt": fields["prompt"]})
+    return record.task(
+        prompt_question(record, fields.get("prompt"), "prompt"), _answer_key(fields), {"prompt": fields["prompt"]}
+    )
 
 
 def conversation(record: Located) -> Task:
@@ -84,15 +86,17 @@ def conversation(record: Located) -> Task:
     messages: Any = fields.get("messages")
     roles = [message.role for message in read_messages(messages, record.where, "messages")]
     if roles[-1] == "user":
-        return record.task(asked_in(record, messages, "messages"), _answers(fields), {"prompt": list(messages)})
+        return record.task(
+            prompt_question(record, messages, "messages"), _answer_key(fields), {"prompt": list(messages)}
+        )
     if "assistant" not in roles[1:]:
         raise BadInput("no message of the assistant after a prompt", where=record.where, key='"messages"')
     last = len(roles) - 1 - roles[::-1].index("assistant")
     more = {"prompt": list(messages[:last]), "completion": list(messages[last : last + 1])}
-    return record.task(asked_in(record, messages[:last], "messages"), _answers(fields), more)
+    return record.task(prompt_question(record, messages[:last], "messages"), _answer_key(fields), more)
 
 
-def asked_in(record: Located, prompt: Any, key: str) -> str:
+def prompt_question(record: Located, prompt: Any, key: str) -> str:
     """What a prompt asks. Raises BadInput for one without a message of the user, or without a word in it."""
     if isinstance(prompt, str):
         refuse_packed(prompt, record.where, key)
@@ -109,33 +113,33 @@ def turns_before(task: Task, *, shown: bool = False) -> tuple[Message, ...]:
     The conversation is "prompt", where that is a list of messages, else "messages". shown: what follows the question in
     "messages" is a demonstration. Raises BadInput for what cannot be read, and where something follows the question.
     """
-    before, after = _around_question(task)
-    if after and not (shown and _conversation_in(task, "messages")):
+    before, after = _turns_around_question(task)
+    if after and not (shown and _messages_of_column(task, "messages")):
         problem = f"ends in a message of the {after[-1].role}"
         raise BadInput(problem, where=task.task_id, key='"prompt"', expected="the question of the user at its end")
     return tuple(turn for turn in before if turn.role != "system" or turn.content.strip())  # an empty one is none
 
 
-def _around_question(task: Task) -> tuple[tuple[Message, ...], tuple[Message, ...]]:
+def _turns_around_question(task: Task) -> tuple[tuple[Message, ...], tuple[Message, ...]]:
     """(before, after) in the prompt. Of "messages" all that follows is an answer."""
-    prompt = _conversation_in(task, "prompt")
+    prompt = _messages_of_column(task, "prompt")
     if not prompt:
-        messages = _conversation_in(task, "messages")
-        before = messages[: max(0, question_at(messages, task.question))]
+        messages = _messages_of_column(task, "messages")
+        before = messages[: max(0, question_index(messages, task.question))]
         return read_messages(before, task.task_id, "messages") if before else (), ()
     turns = read_messages(prompt, task.task_id, "prompt")
     at = max((at for at, turn in enumerate(turns) if turn.role == "user"), default=len(turns))
     return turns[:at], turns[at + 1 :]
 
 
-def _conversation_in(task: Task, key: str) -> Sequence[Any]:
+def _messages_of_column(task: Task, key: str) -> Sequence[Any]:
     """The messages of a column, and () where it holds something else."""
     value = next((value for name, value in task.record.items() if name.casefold() == key), None)
     listed = isinstance(value, list | tuple) and all(isinstance(turn, Mapping) and "role" in turn for turn in value)
     return value if isinstance(value, list | tuple) and listed else ()
 
 
-def question_at(messages: Sequence[Mapping[str, Any]], question: str) -> int:
+def question_index(messages: Sequence[Mapping[str, Any]], question: str) -> int:
     """Where a conversation asks a task's question: the last message of the user that is it, else the first that holds
     it, else the last one before the assistant's first (-1 where there is none)."""
     texts = [str(message.get("content")).strip() if message.get("role") == "user" else None for message in messages]
@@ -161,7 +165,7 @@ def refuse_context(task: Task, slots: Collection[str]) -> None:
             raise BadInput("is in no prompt", where=task.task_id, key=f'"{key}"', expected=expected)
 
 
-def put_behind(turns: Sequence[Message], prompt: Sequence[Message]) -> tuple[Message, ...]:
+def prepend_turns(turns: Sequence[Message], prompt: Sequence[Message]) -> tuple[Message, ...]:
     """An environment's own prompt behind the turns of a row. Two system texts become one message, the row's first."""
     first, *rest = prompt
     if not turns or first.role != "system":
@@ -174,20 +178,20 @@ def put_behind(turns: Sequence[Message], prompt: Sequence[Message]) -> tuple[Mes
 
 def full_question(task: Task) -> str:
     """The question with the conversation around it, in one text: what tells two tasks apart, and what a judge reads."""
-    before, after = _around_question(task)
+    before, after = _turns_around_question(task)
     if not before and not after:
         return task.question
     turns = (*before, Message(role="user", content=task.question), *after)
     return "\n\n".join(f"{turn.role}: {turn.content}" for turn in turns)
 
 
-def _answers(fields: Mapping[str, Any]) -> tuple[str, ...]:
+def _answer_key(fields: Mapping[str, Any]) -> tuple[str, ...]:
     """What reads as an answer key; () for a column that holds something else, which a reward function may read."""
     key = next((name for name in ANSWERS if fields.get(name) is not None), "")
     value = fields.get(key)
     texts = list(answer_texts(value if isinstance(value, list | tuple) else unpack_texts(value)))
     if key == "solution":
-        texts = [last_boxed(text) or ("" if _is_worked(text) else text) for text in texts]
+        texts = [last_boxed(text) or ("" if _is_worked_solution(text) else text) for text in texts]
     if key == "answer":
         texts = [text.rpartition(FINAL)[2].strip() for text in texts]
     return tuple(text for text in texts if text)
@@ -203,7 +207,7 @@ def unpack_texts(value: object) -> list[Any]:
     return [value]
 
 
-def _is_worked(solution: str) -> bool:
+def _is_worked_solution(solution: str) -> bool:
     """Several lines, or sentences: how an answer was found, and no answer that anything could be equal to."""
     return "\n" in solution or (len(solution.split()) > SHORT and ". " in solution)
 

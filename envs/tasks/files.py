@@ -22,7 +22,7 @@ from typing import Any, BinaryIO, cast
 
 import numpy as np
 
-from envs.tasks.hub import SUFFIXES, download, in_folder, is_hub_name
+from envs.tasks.hub import SUFFIXES, download, files_in_folder, is_hub_name
 from rlsys.errors import BadInput
 from rlsys.jsonl import json_object, kind_of
 from rlsys.types import Task
@@ -42,7 +42,7 @@ def open_data(path: str) -> BinaryIO:
 
 
 @contextmanager
-def readable(path: str, expected: str = "") -> Iterator[None]:
+def read_errors_as_bad_input(path: str, expected: str = "") -> Iterator[None]:
     """What cannot be read or unpacked inside is BadInput that names the file."""
     try:
         yield
@@ -58,7 +58,7 @@ def read_jsonl(path: str) -> Iterator[tuple[int, dict[str, Any]]]:
     Raises BadInput for a file that cannot be read or holds no record, and for a line that is not an object in UTF-8.
     """
     empty = True
-    with readable(path, ", expected a JSON-lines file"), open_data(path) as file:
+    with read_errors_as_bad_input(path, ", expected a JSON-lines file"), open_data(path) as file:
         for number, line in enumerate(file, start=1):
             if number == 1:
                 line = line.removeprefix(codecs.BOM_UTF8)
@@ -149,16 +149,16 @@ def read_records(
     """The records of a file, of the files of a folder, or of a data set on the hub. Raises BadInput.
 
     columns: by our name, that of the column in the file, which is renamed."""
-    for path in _paths(source, split):
+    for path in _data_paths(source, split):
         empty = True
         for record in open_records(path):
             empty = False
-            yield replace(record, fields=_rename(record, columns)) if columns else record
+            yield replace(record, fields=_rename_columns(record, columns)) if columns else record
         if empty:
             raise BadInput("no records", where=path)
 
 
-def _rename(record: Located, columns: Mapping[str, str]) -> Mapping[str, Any]:
+def _rename_columns(record: Located, columns: Mapping[str, str]) -> Mapping[str, Any]:
     """The fields by our names. Those of a file that has all of our names, and none of the others, stay as they are."""
     fields, names = record.fields, {key.casefold(): key for key in record.fields}
     found = {ours: names.get(theirs.casefold()) for ours, theirs in columns.items()}
@@ -188,21 +188,21 @@ def open_records(path: str) -> Iterator[Located]:
         unit, rows = "line", _tsv(path)
     elif suffix == ".csv":
         unit, rows = "row", _csv(path)
-    elif suffix == ".json" and _is_array(path):
-        unit, rows = "record", _array(path)
+    elif suffix == ".json" and _is_json_array(path):
+        unit, rows = "record", _json_array(path)
     else:
         unit, rows = "line", read_jsonl(path)
     # `datasets` calls the shards of all splits alike: their folder tells them apart.
     name = "/".join(path.split(os.sep)[-2 if suffix == ".arrow" else -1 :])
-    with readable(path):
+    with read_errors_as_bad_input(path):
         for number, row in rows:
             fields = {key: None if value != value else value for key, value in row.items()}  # NaN is a missing one
             yield Located(where=f"{path} {unit} {number}", task_id=f"{name}:{number}", fields=fields)
 
 
-def _paths(source: str, split: str | None) -> Sequence[str]:
+def _data_paths(source: str, split: str | None) -> Sequence[str]:
     if os.path.isdir(source):
-        return in_folder(source, source, config=None, split=split)
+        return files_in_folder(source, source, config=None, split=split)
     if os.path.exists(source):
         if split is not None:
             raise BadInput(
@@ -221,24 +221,24 @@ def _paths(source: str, split: str | None) -> Sequence[str]:
 def _parquet(path: str) -> Iterator[tuple[int, Mapping[str, Any]]]:
     import pyarrow.parquet
 
-    with _arrow_errors(path, "parquet"), pyarrow.parquet.ParquetFile(path) as file:
-        yield from _rows_of(file.iter_batches(batch_size=256), _kinds_of(file.schema_arrow, path))
+    with _arrow_errors_as_bad_input(path, "parquet"), pyarrow.parquet.ParquetFile(path) as file:
+        yield from _numbered_rows(file.iter_batches(batch_size=256), _types_by_column(file.schema_arrow, path))
 
 
 def _arrow(path: str) -> Iterator[tuple[int, Mapping[str, Any]]]:
     """As `datasets` saves a set to a folder, or a file of Arrow's own format."""
     import pyarrow
 
-    with _arrow_errors(path, "Arrow"), pyarrow.memory_map(path) as file:
+    with _arrow_errors_as_bad_input(path, "Arrow"), pyarrow.memory_map(path) as file:
         is_file = file.read(len(ARROW_FILE)) == ARROW_FILE
         file.seek(0)
         reader = pyarrow.ipc.open_file(file) if is_file else pyarrow.ipc.open_stream(file)
         batches = map(reader.get_batch, range(reader.num_record_batches)) if is_file else reader
-        yield from _rows_of(batches, _kinds_of(reader.schema, path))
+        yield from _numbered_rows(batches, _types_by_column(reader.schema, path))
 
 
 @contextmanager
-def _arrow_errors(path: str, form: str) -> Iterator[None]:
+def _arrow_errors_as_bad_input(path: str, form: str) -> Iterator[None]:
     import pyarrow
 
     try:
@@ -248,13 +248,13 @@ def _arrow_errors(path: str, form: str) -> Iterator[None]:
         raise BadInput(f"cannot be read as {form} ({reason})", where=path) from error
 
 
-def _rows_of(batches: Iterable[Any], kinds: Mapping[str, Any]) -> Iterator[tuple[int, Mapping[str, Any]]]:
+def _numbered_rows(batches: Iterable[Any], kinds: Mapping[str, Any]) -> Iterator[tuple[int, Mapping[str, Any]]]:
     rows = (row for batch in batches for row in batch.to_pylist())
     for number, row in enumerate(rows, start=1):
-        yield number, {name: _plain(value, kinds[name]) for name, value in row.items()}
+        yield number, {name: _json_value(value, kinds[name]) for name, value in row.items()}
 
 
-def _kinds_of(schema: Any, path: str) -> dict[str, Any]:
+def _types_by_column(schema: Any, path: str) -> dict[str, Any]:
     """By column. Raises BadInput where two have one name: only one of them would be read."""
     names = schema.names
     if len(set(names)) < len(names):
@@ -303,7 +303,7 @@ def _find_delimiter(file: io.TextIOWrapper) -> str:
     return best[0]
 
 
-def _plain(value: Any, kind: Any) -> Any:
+def _json_value(value: Any, kind: Any) -> Any:
     """A parquet value as JSON, and as people write it. kind: its Arrow type, which alone tells a map from a list of
     pairs and 0.1 from 0.10000000149011612. Bytes are text, or None where they are none and hold a picture."""
     from pyarrow import types
@@ -311,23 +311,23 @@ def _plain(value: Any, kind: Any) -> Any:
     if value is None:
         return None
     if types.is_map(kind):
-        return {str(_plain(key, kind.key_type)): _plain(item, kind.item_type) for key, item in value}
+        return {str(_json_value(key, kind.key_type)): _json_value(item, kind.item_type) for key, item in value}
     if types.is_struct(kind):
-        return {field.name: _plain(value[field.name], field.type) for field in kind}
+        return {field.name: _json_value(value[field.name], field.type) for field in kind}
     if isinstance(value, list):
-        return [_plain(item, kind.value_type) for item in value]
+        return [_json_value(item, kind.value_type) for item in value]
     if types.is_float16(kind) or types.is_float32(kind):
         return float(str(kind.to_pandas_dtype()(value)))
     if isinstance(value, Decimal) and value.is_finite():
         return int(value) if value == value.to_integral_value() else float(value)
     if isinstance(value, bytes):
-        return _text_in(value)
+        return _decode_text(value)
     if isinstance(value, datetime.datetime) and value.time() == datetime.time() and value.tzinfo is None:
         return str(value.date())  # a column of days that became one of times
     return value if isinstance(value, bool | int | float | str) else str(value)
 
 
-def _text_in(value: bytes) -> str | None:
+def _decode_text(value: bytes) -> str | None:
     try:
         text = value.decode()
     except UnicodeDecodeError:
@@ -350,7 +350,7 @@ def _tsv(path: str) -> Iterator[tuple[int, Mapping[str, Any]]]:
         raise BadInput(f"not UTF-8 (byte 0x{error.object[error.start]:02x})", where=path) from error
 
 
-def _array(path: str) -> Iterator[tuple[int, Mapping[str, Any]]]:
+def _json_array(path: str) -> Iterator[tuple[int, Mapping[str, Any]]]:
     import ijson  # type: ignore[import-untyped]
 
     number = 0
@@ -367,6 +367,6 @@ def _array(path: str) -> Iterator[tuple[int, Mapping[str, Any]]]:
         raise BadInput(f"not JSON ({reason}) after record {number}", where=path) from error
 
 
-def _is_array(path: str) -> bool:
-    with readable(path, ", expected a JSON-lines file"), open_data(path) as file:
+def _is_json_array(path: str) -> bool:
+    with read_errors_as_bad_input(path, ", expected a JSON-lines file"), open_data(path) as file:
         return file.read(64).removeprefix(codecs.BOM_UTF8).lstrip().startswith(b"[")

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from itertools import islice
 
-from envs.tasks.conversation import answer_texts, asked_in, conversation, prompt_row, unpack_texts
+from envs.tasks.conversation import answer_texts, conversation, prompt_question, prompt_row, unpack_texts
 from envs.tasks.files import Located, read_records, text_field
 from envs.tasks.multiple_choice import knowledge_crosswords, labelled, lettered, mmlu_pro
 from envs.text.amounts import read_amount
@@ -83,7 +83,7 @@ def rule_rows(record: Located) -> Task:
     truth = truth["target"] if isinstance(truth, Mapping) and "target" in truth else truth
     listed = truth if isinstance(truth, list | tuple) else unpack_texts(truth)
     answers = tuple(text for text in answer_texts(listed) if text)
-    return record.task(record.text("question") if "question" in fields else _from_prompt(record), answers)
+    return record.task(record.text("question") if "question" in fields else _question_in_prompt(record), answers)
 
 
 def read_multi_hop(record: Located) -> Task:
@@ -187,7 +187,7 @@ def proscript(record: Located) -> Task:
         if before not in steps or after not in steps:
             raise BadInput(f"{piece.strip()[:40]!r} does not order two of its {len(steps)} steps", where=where)
         constraints.append([before, after])
-    return _ordering(record, goal, steps, constraints)
+    return _ordering_task(record, goal, steps, constraints)
 
 
 def ordered_steps(record: Located) -> Task:
@@ -209,22 +209,22 @@ def ordered_steps(record: Located) -> Task:
         raise BadInput(
             "is missing, empty or no list", where=record.where, key='"constraints"', expected='[["step0", "step3"], ..]'
         )
-    return _ordering(record, record.text("goal"), steps, pairs)
+    return _ordering_task(record, record.text("goal"), steps, pairs)
 
 
-def _ordering(record: Located, goal: str, steps: Mapping[str, str], constraints: list[list[str]]) -> Task:
+def _ordering_task(record: Located, goal: str, steps: Mapping[str, str], constraints: list[list[str]]) -> Task:
     question = f"Goal: {goal}\nSteps:\n" + "\n".join(f"{name}: {words}" for name, words in steps.items())
     return record.task(question, (), {"goal": goal, "steps": steps, "constraints": constraints})
 
 
-def _from_prompt(record: Located) -> str:
-    question = _unwrap(asked_in(record, record.lower.get("prompt"), "prompt")).strip()
+def _question_in_prompt(record: Located) -> str:
+    question = _strip_instruction(prompt_question(record, record.lower.get("prompt"), "prompt")).strip()
     if not question:
         raise BadInput("holds no question", where=record.where, key='"prompt"')
     return question
 
 
-def _unwrap(prompt: str) -> str:
+def _strip_instruction(prompt: str) -> str:
     if prompt.startswith(DAPO_BEFORE):
         _, _, question = prompt.partition("\n\n")
         end = question.rfind(DAPO_AFTER)
@@ -235,7 +235,7 @@ def _unwrap(prompt: str) -> str:
     return prompt
 
 
-def _of_text(record: Located) -> Located:
+def _refuse_media(record: Located) -> Located:
     refuse_columns(record.fields, record.where)
     return record
 
@@ -301,7 +301,7 @@ def read_source(
             expected=f"auto or one of {', '.join(FORMATS)}{nearest(format, FORMATS, otherwise='')}",
         )
     require(limit is None or limit >= 1, "limit", limit, "at least 1, or none")
-    records = map(_of_text, islice(read_records(source, split=split, columns=columns), limit))
+    records = map(_refuse_media, islice(read_records(source, split=split, columns=columns), limit))
     if format != "auto":
         return [FORMATS[format].read(record) for record in records]
     tasks: list[Task] = []

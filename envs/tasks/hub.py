@@ -42,13 +42,13 @@ def download(source: str, split: str | None) -> list[str]:
 
     name, _, config = source.partition(":")
     try:  # the fault boundary: names and networks fail with a dozen types from three libraries
-        probe()
+        check_hub_answers()
         revision = "main"
         names = _data_files(HfApi().list_repo_files(name, repo_type="dataset"), ON_THE_HUB)
         if not names:
             revision = CONVERTED
             names = _data_files(HfApi().list_repo_files(name, repo_type="dataset", revision=revision))
-        files = choose(names, source, config=config or None, split=split)
+        files = choose_files(names, source, config=config or None, split=split)
         return [hf_hub_download(name, file, repo_type="dataset", revision=revision) for file in files]
     except BadInput:
         raise
@@ -58,20 +58,20 @@ def download(source: str, split: str | None) -> list[str]:
         folder = huggingface_hub.snapshot_download(name, repo_type="dataset", local_files_only=True)
     except Exception:
         raise OutOfReach(source, reason) from None
-    return in_folder(folder, source, config=config or None, split=split)
+    return files_in_folder(folder, source, config=config or None, split=split)
 
 
-def probe() -> None:
+def check_hub_answers() -> None:
     """Raises, at once, where the hub cannot be reached: its library would try six times, for 24 seconds."""
     from huggingface_hub import constants, get_session
 
     get_session().head(constants.ENDPOINT, timeout=PROBE_S)
 
 
-def in_folder(folder: str, source: str, *, config: str | None, split: str | None) -> list[str]:
+def files_in_folder(folder: str, source: str, *, config: str | None, split: str | None) -> list[str]:
     """The paths of the files of one configuration and one split that lie below a folder."""
     names = [os.path.relpath(os.path.join(at, file), folder) for at, _, files in os.walk(folder) for file in files]
-    return [os.path.join(folder, name) for name in choose(_data_files(names), source, config=config, split=split)]
+    return [os.path.join(folder, name) for name in choose_files(_data_files(names), source, config=config, split=split)]
 
 
 def _data_files(names: Sequence[str], suffixes: tuple[str, ...] = SUFFIXES) -> list[str]:
@@ -81,7 +81,7 @@ def _data_files(names: Sequence[str], suffixes: tuple[str, ...] = SUFFIXES) -> l
     return sorted(name for name in visible if name.lower().endswith(suffixes))
 
 
-def choose(names: Sequence[str], source: str, *, config: str | None, split: str | None) -> list[str]:
+def choose_files(names: Sequence[str], source: str, *, config: str | None, split: str | None) -> list[str]:
     """The files of one configuration and one split: the shards of one table.
 
     A configuration is a folder, or how a file's name begins. A split is a word of the path; without one it is `train`
@@ -98,7 +98,7 @@ def choose(names: Sequence[str], source: str, *, config: str | None, split: str 
         matches = [name for name in matches if _suffix_of(name) == form]
     tables = sorted({SHARD.sub("", name) for name in matches})
     if len(tables) == 1:
-        _refuse_missing(matches, source)
+        _refuse_missing_shards(matches, source)
         return matches
     criteria = f"config={config!r} and split={split!r}"
     available = ", ".join(sorted({SHARD.sub("", name) for name in names})[:20]) or "nothing to read"
@@ -113,7 +113,7 @@ def _without_suffix(name: str) -> str:
     return SHARD.sub("", name).lower().removesuffix(_suffix_of(name))
 
 
-def _refuse_missing(names: Sequence[str], source: str) -> None:
+def _refuse_missing_shards(names: Sequence[str], source: str) -> None:
     """Of `train-00000-of-00002.parquet` without the other, whose rows would be missing without a word."""
     shards = [match for name in names if (match := OF.search(name))]
     if shards and len(shards) < int(shards[0][1]):

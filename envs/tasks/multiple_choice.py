@@ -20,7 +20,7 @@ MAX_COMBINATIONS = 10_000  # of Knowledge Crosswords' blanks; in the released fi
 
 def mmlu_pro(record: Located) -> Task:
     """MMLU-Pro: a list of "options" and the letter of the right one."""
-    return _choice(record, record.text("question"), record.texts(record.lower.get("options"), "options"))
+    return _choice_task(record, record.text("question"), record.texts(record.lower.get("options"), "options"))
 
 
 def lettered(record: Located) -> Task:
@@ -28,8 +28,8 @@ def lettered(record: Located) -> Task:
     choices, answer = record.texts(record.lower.get("choices"), "choices"), record.lower.get("answer")
     answer = int(answer) if isinstance(answer, float) and answer.is_integer() else answer
     if isinstance(answer, int) and not isinstance(answer, bool) and 0 <= answer < min(len(choices), len(LETTERS)):
-        return _choice(record, record.text("question"), choices, LETTERS[answer])
-    return _choice(record, record.text("question"), choices)
+        return _choice_task(record, record.text("question"), choices, LETTERS[answer])
+    return _choice_task(record, record.text("question"), choices)
 
 
 def labelled(record: Located) -> Task:
@@ -39,7 +39,7 @@ def labelled(record: Located) -> Task:
     right = record.text("answerkey")
     if right not in labels or len(labels) != len(texts):
         raise BadInput(f"is {right[:40]!r}", where=record.where, key='"answerKey"', expected=f"one of {labels}")
-    return _choice(record, record.text("question"), texts, LETTERS[labels.index(right)])
+    return _choice_task(record, record.text("question"), texts, LETTERS[labels.index(right)])
 
 
 def knowledge_crosswords(record: Located) -> Task:
@@ -55,7 +55,7 @@ def knowledge_crosswords(record: Located) -> Task:
     options, golds = record.mapping("options"), record.mapping("golds")
     columns = [record.texts(options.get(blank), f"options.{blank}") for blank in blanks]
     right = tuple(
-        column[_index(golds.get(blank), len(column), f"golds.{blank}", record)]
+        column[_option_index(golds.get(blank), len(column), f"golds.{blank}", record)]
         for blank, column in zip(blanks, columns, strict=True)
     )
     if math.prod(len(column) for column in columns) > MAX_COMBINATIONS:
@@ -72,25 +72,25 @@ def knowledge_crosswords(record: Located) -> Task:
         f"An option names the words for {', '.join(blanks)} in this order.\nConstraints: {constraints}."
     )
     choices = [", ".join(words) for words in combinations]
-    task = _choice(record, question, choices, LETTERS[combinations.index(right)])
+    task = _choice_task(record, question, choices, LETTERS[combinations.index(right)])
     words = dict(zip(blanks, right, strict=True))
     filled = [" ".join(words.get(word, word) for word in edge) for edge in zip(*edges, strict=True)]
     more = {"edges": constraints, "num_blanks": len(blanks), "filled": filled}
     return replace(task, record={**task.record, **more})
 
 
-def _choice(record: Located, question: str, options: Sequence[str], letter: str | None = None) -> Task:
+def _choice_task(record: Located, question: str, options: Sequence[str], letter: str | None = None) -> Task:
     """A multiple-choice task: options by letter, and the right letter as the answer; of the same option twice both."""
     if len(options) > len(LETTERS):
         raise BadInput(f'{len(options)} "options"', where=record.where, expected=f"at most {len(LETTERS)}")
     letter = record.answer() if letter is None else letter
-    right = options[_index(letter, len(options), "answer", record)]
+    right = options[_option_index(letter, len(options), "answer", record)]
     lettered = dict(zip(LETTERS, options, strict=False))
     answers = [letter, *(other for other, text in lettered.items() if text == right and other != letter)]
     return record.task(question, answers, {"question": question, "options": lettered, "answers": answers})
 
 
-def _index(letter: object, count: int, key: str, record: Located) -> int:
+def _option_index(letter: object, count: int, key: str, record: Located) -> int:
     if not isinstance(letter, str) or len(letter) != 1 or letter not in LETTERS[:count]:
         raise BadInput(
             f"is {str(letter)[:40]!r}",

@@ -113,13 +113,13 @@ class ExampleLayout:
     layout: str = "message"
 
 
-def frame(config: ExamplesConfig) -> tuple[str, ...]:
+def layout_texts(config: ExamplesConfig) -> tuple[str, ...]:
     """What is the same around all examples: a token each where a tokenizer is trained, or it were most of a prompt."""
     around = (MARK, config.before, config.after) if config.layout == "message" else ()
     return tuple(text for text in (PROBLEM, SOLUTION, *around) if text)
 
 
-def examples_of(config: ExamplesConfig, solved: Iterable[tuple[str, Iterable[Message]]]) -> ExampleLayout:
+def make_examples(config: ExamplesConfig, solved: Iterable[tuple[str, Iterable[Message]]]) -> ExampleLayout:
     """The examples for every prompt: of the config's file, or the questions `solved` here. Raises BadInput."""
     if config.count == 0 or config.file is None:
         pairs = [(text, _join(message.content for message in turns)) for text, turns in islice(solved, config.count)]
@@ -133,7 +133,7 @@ def examples_of(config: ExamplesConfig, solved: Iterable[tuple[str, Iterable[Mes
     return ExampleLayout(examples[: config.count], config.before, config.after, config.layout)
 
 
-def _join(texts: Iterable[str]) -> str:
+def _join_turns(texts: Iterable[str]) -> str:
     """Turns of an episode as one text. A space where two tags would meet (`</result><think>`): a tokenizer merges `><`,
     and a policy that reads such examples expects nothing after the `>` of a result that is tokenized by itself."""
     joined = ""

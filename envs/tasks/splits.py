@@ -30,7 +30,7 @@ class Split:
     def __init__(self, read: Callable[[], tuple[tuple[Task, ...], ...]]) -> None:
         """read: training, held-out, and those that are neither, for they are the same as a held-out one.
 
-        Read at once, unless `tasks_unread` is around it.
+        Read at once, unless `defer_reading` is around it.
         """
         self._read = cache(read)
         if _wanted.get():
@@ -52,7 +52,7 @@ class Split:
 
 
 @contextmanager
-def tasks_unread() -> Iterator[None]:
+def defer_reading() -> Iterator[None]:
     """Worlds that are made inside read their tasks when they are asked for them, and not before."""
     before = _wanted.set(False)
     try:
@@ -77,7 +77,7 @@ def split_tasks(
     *,
     make: Callable[[int, bool], Iterable[Task]],
     read: Callable[..., Iterable[Task]] = read_source,
-    same: Callable[[Task], object] = lambda task: _same(task),
+    same: Callable[[Task], object] = lambda task: _question_key(task),
     what: str = "question",
     check: Callable[[Task], object] | None = None,
     asked: Callable[[Task], str] | None = lambda task: task.question,
@@ -95,7 +95,7 @@ def split_tasks(
 
     def read_checked(source: str, *, split: str | None) -> list[Task]:
         renamed = {"columns": config.columns} if config.columns else {}
-        if renamed and not _takes(read, "columns"):
+        if renamed and not _accepts_argument(read, "columns"):
             raise BadInput(
                 key="env.columns", found=config.columns, expected="none: this environment reads files itself"
             )
@@ -109,7 +109,7 @@ def split_tasks(
     return Split(lambda: read_split(config, make, read_checked, same, what))
 
 
-def _takes(read: Callable[..., object], name: str) -> bool:
+def _accepts_argument(read: Callable[..., object], name: str) -> bool:
     parameters = inspect.signature(read).parameters
     return name in parameters or any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values())
 
@@ -124,20 +124,20 @@ def _refuse_turns(task: Task, config: TaskConfig) -> None:
         raise BadInput(f"messages before the question ({roles})", where=task.task_id, expected=ways)
 
 
-def _options(task: Task) -> list[str]:
+def _option_texts(task: Task) -> list[str]:
     options = task.record.get("options")
     return [str(text) for text in options.values()] if isinstance(options, Mapping) else []
 
 
 def _refuse_options(task: Task, prompt_text: Callable[[Task], str]) -> None:
     """For an environment that would ask without them, and compare with a letter."""
-    missing = [option for option in _options(task) if option not in prompt_text(task)]
+    missing = [option for option in _option_texts(task) if option not in prompt_text(task)]
     if missing:
         expected = "env.name=questions with env.style=choice, which shows the options"
         raise BadInput("a multiple choice whose options are not in its question", where=task.task_id, expected=expected)
 
 
-def _same(task: Task) -> object:
+def _question_key(task: Task) -> object:
     """Of a multiple choice with its options: many ask which of them is true."""
     return normalize_question(full_question(task)), *sorted(map(normalize_question, _options(task)))
 
@@ -158,7 +158,7 @@ def read_split(
     elif data is None:
         held_out = list(make(config.held_out_count, True))
     else:
-        different = _deduplicate(sorted(train, key=_order_of(train, config.seed)), lambda task: content[id(task)])
+        different = _deduplicate(sorted(train, key=_hash_order(train, config.seed)), lambda task: content[id(task)])
         held_out = different[: config.held_out_of(len(different))]
     apart, held_out_ids = {same(task) for task in held_out}, {task.task_id for task in held_out}
     # Of one file every task can be played: it has no other place.
@@ -191,10 +191,10 @@ def _sample_tasks(tasks: list[Task], count: int, seed: int, data: str) -> list[T
     """`count` of the tasks in their order, sampled by another hash than the held-out split's."""
     if count > len(tasks):
         raise BadInput(f"{data} has {len(tasks)} training tasks", key="env.data_tasks", found=count)
-    return stable_sample(tasks, count, _order_of(tasks, "data_tasks", seed))
+    return stable_sample(tasks, count, _hash_order(tasks, "data_tasks", seed))
 
 
-def _order_of(tasks: list[Task], *salt: object) -> Callable[[Task], bytes]:
+def _hash_order(tasks: list[Task], *salt: object) -> Callable[[Task], bytes]:
     """A hash order by the questions; of those that several tasks ask, by the whole conversation."""
     counts = Counter(task.question for task in tasks)
     return lambda task: hash_order(*salt, task.question if counts[task.question] == 1 else full_question(task))

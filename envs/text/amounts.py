@@ -79,7 +79,7 @@ def read_amount(text: str) -> Amount | None:
         if unit not in ("", unsigned[0]):
             return None
         unit, unsigned = unsigned[0], unsigned[1:].lstrip()
-    value = _value(sign + unsigned)
+    value = _exact_value(sign + unsigned)
     return None if value is None else Amount(value, unit, name)
 
 
@@ -115,10 +115,10 @@ def same_amount(answer: Amount, gold: Amount) -> bool:
     return not (answer.unit and gold.unit) and answer.value == gold.value
 
 
-def _value(text: str) -> Fraction | None:
+def _exact_value(text: str) -> Fraction | None:
     text = _SPACE.sub("", text)
     if mixed := _MIXED.fullmatch(text):
-        part_of = _value(mixed[3])
+        part_of = _exact_value(mixed[3])
         value = None if part_of is None or part_of >= 1 else int(mixed[2]) + part_of
         return -value if value is not None and mixed[1] == "-" else value
     if part := _FRACTION.fullmatch(text):

@@ -91,7 +91,7 @@ def find_named(content: str, options: Mapping[str, str]) -> str | None:
     return None if other_letters or any(t and f" {t} " in words and t not in longer for t in texts) else letter
 
 
-def letter_in(text: str, options: Mapping[str, str]) -> tuple[str | None, tuple[int, int] | None]:
+def find_final_letter(text: str, options: Mapping[str, str]) -> tuple[str | None, tuple[int, int] | None]:
     """The letter that a text ends on, and where it stands.
 
     The first of these that is there decides, and says nothing when it names no option, or two: the last box, the last
@@ -104,7 +104,7 @@ def letter_in(text: str, options: Mapping[str, str]) -> tuple[str | None, tuple[
     if boxes:
         boxed = {find_named(text[start:end], options) for start, end in boxes}
         return boxed.pop() if len(boxed) == 1 else None, boxes[-1]
-    claims, bolds = _claims(text, options), _bolds(text, options)
+    claims, bolds = _claimed_options(text, options), _bold_options(text, options)
     if claims or bolds:
         letter, at = (claims or bolds)[-1]
         later = bolds[-1] if bolds and bolds[-1][1] > at else (letter, at)
@@ -126,7 +126,7 @@ def letter_in(text: str, options: Mapping[str, str]) -> tuple[str | None, tuple[
 Claim = tuple[str, tuple[int, int]]  # a letter and where it is named
 
 
-def _claims(text: str, options: Mapping[str, str]) -> list[Claim]:
+def _claimed_options(text: str, options: Mapping[str, str]) -> list[Claim]:
     """What "the answer is" names, the last few: a letter, or the words of just one option."""
     claims: list[Claim] = []
     for lead in list(_LEAD.finditer(text))[-MAX_CLAIMS:]:
@@ -149,7 +149,7 @@ def _claims(text: str, options: Mapping[str, str]) -> list[Claim]:
     return claims
 
 
-def _bolds(text: str, options: Mapping[str, str]) -> list[Claim]:
+def _bold_options(text: str, options: Mapping[str, str]) -> list[Claim]:
     bolds = [match for match in _BOLD.finditer(text) if match[1] in options][-MAX_CLAIMS:]
     return [(match[1], match.span(1)) for match in bolds if not _denies(text, *match.span(1), own=options[match[1]])]
 
@@ -252,15 +252,15 @@ def find_stated(text: str, words: Words) -> tuple[str, tuple[int, int]] | None:
     if tags or box:
         offset = max(0, len(text) - TAIL)
         start, end = (offset + tags[-1].start(1), offset + tags[-1].end(1)) if tags else box or (0, 0)
-        return _only(pattern, text, start, end)
+        return _find_only(pattern, text, start, end)
     begin = max(0, len(text) - TAIL)
     for sentence in reversed(list(_SENTENCE.finditer(text, begin))):
         if pattern.search(text, sentence.start(), sentence.end()):
-            return _only(pattern, text, sentence.start(), sentence.end())
+            return _find_only(pattern, text, sentence.start(), sentence.end())
     return None
 
 
-def _only(pattern: re.Pattern[str], text: str, start: int, end: int) -> tuple[str, tuple[int, int]] | None:
+def _find_only(pattern: re.Pattern[str], text: str, start: int, end: int) -> tuple[str, tuple[int, int]] | None:
     """The only word there. None where two are, or where its clause denies it: `not yes` is no `no`."""
     matches = list(pattern.finditer(text, start, end))
     if len({match.lastgroup for match in matches}) != 1:

@@ -30,15 +30,15 @@ def without_marks(text: str) -> str:
 
 def step_verdict(judgement: str) -> str | None:
     """The last whole word GOOD or BAD; None without one."""
-    return _last(_STEP, judgement)
+    return _last_match(_STEP, judgement)
 
 
 def outcome_verdict(judgement: str) -> str | None:
     """The last whole word YES or NO; None without one."""
-    return _last(_OUTCOME, judgement)
+    return _last_match(_OUTCOME, judgement)
 
 
-def _last(words: re.Pattern[str], text: str) -> str | None:
+def _last_match(words: re.Pattern[str], text: str) -> str | None:
     matches: list[str] = words.findall(text)
     return matches[-1] if matches else None
 
@@ -99,7 +99,7 @@ def last_boxed_spans(text: str) -> list[tuple[int, int]]:
             elif open_boxes == 0:
                 bare = token.end()
     if bare == last_start:
-        span = _bare(text, bare)
+        span = _unbraced_box_span(text, bare)
         run = [span] if span is not None else []
     return run if run and run[-1][0] == last_start else []
 
@@ -122,7 +122,7 @@ def unbox(content: str) -> str:
     return content
 
 
-def _bare(text: str, start: int) -> tuple[int, int] | None:
+def _unbraced_box_span(text: str, start: int) -> tuple[int, int] | None:
     line_end = text.find("\n", start)
     line_end = len(text) if line_end < 0 else line_end
     end = text.find("$", start, line_end)

@@ -19,7 +19,7 @@ from envs.protocols.retool import INTERPRETER, RETOOL
 from envs.rewards.transcript import split_inline
 from envs.tasks.config import TaskConfig
 from envs.tasks.conversation import turns_before
-from envs.tasks.prompts import MAX_EXAMPLES, ExamplesConfig, examples_of
+from envs.tasks.prompts import MAX_EXAMPLES, ExamplesConfig, make_examples
 from envs.tasks.splits import split_tasks
 from envs.tools.python_tool import PythonTool
 from envs.tools.sandbox import Outcome, SandboxConfig

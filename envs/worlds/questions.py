@@ -77,7 +77,11 @@ class QuestionsWorld(World):
         self.tags = self._style.tags
         chat = config.template == "instruct"
         self.split = split_tasks(
-            config, make=self._generate_tasks, read=self._read, check=turns_before if chat else None, asked=None
+            config,
+            make=self._generate_tasks,
+            read=self._read,
+            check=turns_before if chat else None,
+            asked=None,
         )
 
     def _generate_tasks(self, count: int, held_out: bool) -> Iterable[Task]:

@@ -24,7 +24,7 @@ from envs.problems.procedural.tasks import DEFAULT, FamilyConfig, level_of, make
 from envs.protocols.record import answer
 from envs.protocols.styles import STYLES
 from envs.tasks.config import TaskConfig
-from envs.tasks.prompts import ExampleLayout, ExamplesConfig, examples_of, frame, show_examples
+from envs.tasks.prompts import ExampleLayout, ExamplesConfig, layout_texts, make_examples, show_examples
 from envs.tasks.splits import split_tasks
 from envs.text.words import last_boxed, without_thought
 from envs.tools.gym_scorer import GymScorer, How, Scored
@@ -74,7 +74,7 @@ class ReasoningGymWorld(World):
     def __init__(self, config: ReasoningGymConfig) -> None:
         self._config = config
         self._style = STYLES[config.style]
-        self.tags = (*self._style.tags, *(frame(config.demonstrations) if config.demonstrations.count else ()))
+        self.tags = (*self._style.tags, *(layout_texts(config.demonstrations) if config.demonstrations.count else ()))
         self.write_answer = self._style.write
         held_out = config.held_out_count if config.eval_data is None else 0
         generate = cache(lambda: make_tasks(config.families, config.train_tasks, held_out, config.seed))
@@ -124,7 +124,9 @@ class ReasoningGymWorld(World):
     def _made_examples(self, task: Task) -> ExampleLayout:
         """The first problems of another seed that are not the task. Raises BadInput for a family without answers."""
         others = (other for other in self._others if other.question != task.question)
-        return examples_of(self._config.demonstrations, ((self._ask(other), [self._solve(other)]) for other in others))
+        return make_examples(
+            self._config.demonstrations, ((self._ask(other), [self._solve(other)]) for other in others)
+        )
 
     def _solve(self, task: Task) -> Message:
         if not task.answers:

@@ -21,7 +21,7 @@ from envs.protocols import PROTOCOLS, Answer, Asked, Protocol
 from envs.protocols.record import without_tool
 from envs.protocols.retrieval import ITER_RETGEN, PROMPTED
 from envs.tasks.conversation import turns_before
-from envs.tasks.prompts import ExampleLayout, examples_of, frame
+from envs.tasks.prompts import ExampleLayout, layout_texts, make_examples
 from envs.tasks.splits import split_tasks
 from envs.tools.search import WEB, SearchTool, check_files, service_name, start_server, token_of
 from envs.worlds.search_config import SearchQAConfig
@@ -81,7 +81,7 @@ class SearchQAWorld(World):
         self.max_turns = max_turns(self._protocol, config.max_turns if config.tools else None)
         notices = self._protocol.inline.notices if self._protocol.inline is not None else ()
         # ICRL's stages show examples after a tokenizer is trained by prompts without them.
-        framed = frame(config.demonstrations) if config.demonstrations.count or protocol.name == "icrl" else ()
+        framed = layout_texts(config.demonstrations) if config.demonstrations.count or protocol.name == "icrl" else ()
         spoken = [self._protocol, *(PROTOCOLS[name] for name in config.demo_protocols)]
         tags = [tag for protocol in spoken for tag in protocol.tags]
         self.tags = tuple(dict.fromkeys([*tags, *framed, *(notice.strip() for notice in notices)]))
@@ -94,7 +94,7 @@ class SearchQAWorld(World):
         self.split = split_tasks(
             config, make=self._made_up.tasks, check=turns_before if config.template == "instruct" else None
         )
-        self._examples = examples_of(config.demonstrations, self._made_up.examples())
+        self._examples = make_examples(config.demonstrations, self._made_up.examples())
 
     def _choose_retriever(self) -> None:
         config, retriever = self._config, self._config.retriever
@@ -132,7 +132,11 @@ class SearchQAWorld(World):
         instruction = instruction.replace("{calls}", calls)
         layout = self._examples if examples is None else examples
         return Asked(
-            question=task.question, instruction=instruction, examples=layout, raw=raw, before=turns_before(task)
+            question=task.question,
+            instruction=instruction,
+            examples=layout,
+            raw=raw,
+            before=turns_before(task),
         )
 
     def demonstration(self, task: Task, seed: int) -> Demonstration:

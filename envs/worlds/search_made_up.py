@@ -22,7 +22,7 @@ from envs.problems.knowledge import (
 from envs.protocols import PROTOCOLS, Protocol
 from envs.protocols.retrieval import ITER_RETGEN
 from envs.services.retriever.corpus import Document
-from envs.tasks.prompts import ExampleLayout, examples_of
+from envs.tasks.prompts import ExampleLayout, make_examples
 from envs.tools.search import LocalSearch
 from envs.worlds.search_config import SearchQAConfig
 from rlsys.errors import BadInput, require
@@ -96,7 +96,7 @@ class MadeUpQuestions:
         sample = rng.sample(self._made.train, count + 1)  # one more than needed: the task itself may be among them
         examples = [question for question in sample if question.text != task.question][:count]
         solved = ((question.text, self._solved(question, searches=searches)) for question in examples)
-        layout = examples_of(replace(config.demonstrations, count=count), solved)
+        layout = make_examples(replace(config.demonstrations, count=count), solved)
         if follows:
             return layout, self._write_search(protocol, of_task(task), self._mistake(rng))
         return layout, write_direct_answer(of_task(task), base, protocol, rng)

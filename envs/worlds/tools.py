@@ -26,7 +26,7 @@ from envs.protocols.styles import STYLES
 from envs.services.guard import ToolFailed
 from envs.services.stats import ToolStats
 from envs.tasks.config import TaskConfig
-from envs.tasks.conversation import put_behind, question_at, turns_before
+from envs.tasks.conversation import prepend_turns, question_index, turns_before
 from envs.tasks.splits import split_tasks
 from envs.tools.offered import Parts, ToolEntry, Toolset, make_offered, show_documents
 from envs.tools.python_tool import PythonTool
@@ -175,7 +175,7 @@ class ToolsWorld(World):
         if self._config.protocol == "native" or not self._tools.schemas:
             return (*turns, question)
         offered = Message(role="system", content=HERMES_SYSTEM.format(tools="\n".join(self._tools.texts)))
-        return put_behind(turns, (offered, question))
+        return prepend_turns(turns, (offered, question))
 
     def _show(self, call: ToolCall, result: str) -> Message:
         """The message that answers a call."""
@@ -248,7 +248,7 @@ class ToolsWorld(World):
         if not isinstance(messages, list):
             raise BadInput('"messages" is no list', where=task.task_id)
         turns = read_messages(messages, f"{task.task_id}: messages", ("assistant", "user", "tool", "system"))
-        turns = turns[question_at(messages, task.question) + 1 :]
+        turns = turns[question_index(messages, task.question) + 1 :]
         require_learnable(turns, task.task_id)
         for called in (call for turn in turns for call in turn.calls):
             offered = [schema["function"]["name"] for schema in self._tools.schemas]

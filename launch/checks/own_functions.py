@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 
 from envs.rewards.functions import FunctionsRewardConfig
-from envs.rewards.trial import try_once
+from envs.rewards.trial import try_functions_once
 from rlsys.config.identity import config_key
 from rlsys.config.recipe import RecipeConfig
 from rlsys.errors import BadInput
@@ -22,7 +22,7 @@ def try_functions_of(
         if not isinstance(reward, FunctionsRewardConfig):
             continue
         try:
-            try_once(reward, tasks, source)
+            try_functions_once(reward, tasks, source)
         except BadInput as error:
             if warn is None:
                 raise

@@ -13,7 +13,7 @@ import psutil
 
 from envs import make_reward
 from envs.base import World
-from envs.rewards import judge_of
+from envs.rewards import judge_config_of
 from envs.rewards.asks import NeedsJudging
 from envs.services.judge.judge import open_judge
 from envs.services.judge.templates import Prompts
@@ -190,7 +190,7 @@ def check_judging(recipe: RecipeConfig) -> None:
 def check_playing(recipe: RecipeConfig, world: World) -> None:
     """Whether this machine can play episodes of this world: its tools, and the judge that is somewhere already."""
     asyncio.run(world.check())
-    judge = judge_of(recipe.reward)
+    judge = judge_config_of(recipe.reward)
     if judge is not None and (judge.endpoint is not None or judge.service is not None):
         asyncio.run(open_judge(judge).close())
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from envs import new_player
-from envs.rewards import judge_of
+from envs.rewards import judge_config_of
 from envs.services.judge.config import JudgeConfig
 from envs.services.retriever.sizes import (
     GPU_FLOPS,
@@ -100,7 +100,7 @@ def _of_recipe(recipe: RecipeConfig, device: Device, load: Load) -> Iterator[Ser
         bare = ServiceNeed(name=world.service, gpus=gpus, cpus=cpus)
         retriever = getattr(recipe.env, "retriever", None)
         yield of_retriever(bare, retriever, recipe, load) if isinstance(retriever, SearchConfig) else bare
-    judge = judge_of(recipe.reward)
+    judge = judge_config_of(recipe.reward)
     if judge is not None and judge.server:
         yield of_judge(judge, recipe, device)
 

@@ -7,7 +7,7 @@ import asyncio
 from dataclasses import replace
 from pathlib import Path
 
-from envs.rewards import judge_of
+from envs.rewards import judge_config_of
 from envs.services.first_question import check_addresses
 from launch.checks import preflight
 from launch.commands.shared import add_config
@@ -66,7 +66,7 @@ def judge_stage(config: RunConfig, source: str) -> StageConfig:
         kinds = ", ".join(dict.fromkeys(stage.kind for stage in config.stages))
         raise BadInput(where=config.recipe.name, key="stages", found=kinds, expected="a stage of kind judge among them")
     stage = replace(judging[-1], data=source)
-    asked = judge_of(stage.config.reward)
+    asked = judge_config_of(stage.config.reward)
     if asked is not None and asked.server:
         key = f"stages.{stage.name}.reward.judge.model"
         expected = "reward.judge.endpoint with it, or reward.judge.service of a running `rlsys serve judge`"

@@ -25,7 +25,7 @@ from envs import WORLDS, make_reward
 from envs.problems.knowledge import KnowledgeConfig, of_task
 from envs.protocols import PROTOCOLS
 from envs.rewards import counts_as_solved
-from envs.rewards.transcript import inline_of, split_inline
+from envs.rewards.transcript import inline_format_of, split_inline
 from envs.worlds.search import SearchQAWorld
 from envs.worlds.search_config import SearchQAConfig
 from launch.cli import run as main
@@ -196,7 +196,7 @@ def test_that_protocol_is_a_key_of_the_command_line_like_the_others() -> None:
 
 @pytest.mark.usefixtures("ask")
 def test_episodes_of_that_protocol_are_scored_from_one_string() -> None:
-    inline = inline_of(SearchQAConfig(protocol="ask"), reward=None)
+    inline = inline_format_of(SearchQAConfig(protocol="ask"), reward=None)
     response = "<ask>q</ask><found>The <answer>no</answer></found><answer>yes</answer>"
     line = json.dumps({"task": {"question": "q", "answers": ["yes"]}, "response": response})
     messages = read_transcript(line.encode(), partial(split_inline, inline=inline)).messages

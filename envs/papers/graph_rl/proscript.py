@@ -10,7 +10,7 @@ from typing import ClassVar
 
 from envs.rewards import WHOLE
 from envs.rewards.findings import Finding, Span, SumOfFindings, make_finding
-from envs.rewards.transcript import Piece, answer_pieces, last_pair, lower_ascii
+from envs.rewards.transcript import Piece, answer_pieces, last_span_between, lower_ascii
 from rlsys.errors import BadInput
 from rlsys.types import Task, Transcript
 
@@ -96,7 +96,7 @@ def _name(text: str) -> str | None:
 
 
 def _chain(pieces: Sequence[Piece]) -> tuple[list[str], Span | None]:
-    answer = last_pair(pieces, "<answer>", "</answer>")
+    answer = last_span_between(pieces, "<answer>", "</answer>")
     if answer is not None:
         text = next(piece.text for piece in pieces if piece.message == answer.message)
         return _find_last_chain(text[: answer.end], answer.message, answer.start)

@@ -19,7 +19,7 @@ from envs.rewards import WHOLE
 from envs.rewards.findings import Finding, Span, SumOfFindings, make_finding
 from envs.rewards.multiple_choice import MultipleChoiceReward, MultipleChoiceRewardConfig
 from envs.rewards.qa import cover_match
-from envs.rewards.transcript import answer_pieces, answers, model_pieces
+from envs.rewards.transcript import answer_key, answer_pieces, model_pieces
 from envs.services.judge.config import JudgeConfig
 from envs.services.judge.kinds import KINDS
 from envs.services.judge.request import JudgeRequest
@@ -128,7 +128,7 @@ def _text(transcript: Transcript) -> str:
 
 
 def _key(task: Task) -> tuple[str, ...]:
-    return tuple(answer.casefold() for answer in answers(task))
+    return tuple(answer.casefold() for answer in answer_key(task))
 
 
 def _by_words(words: Words) -> Callable[[Transcript], tuple[Finding, ...]]:
@@ -149,7 +149,7 @@ def _by_words(words: Words) -> Callable[[Transcript], tuple[Finding, ...]]:
 
 
 def _mentions(transcript: Transcript) -> tuple[Finding, ...]:
-    right = cover_match(without_thought(_text(transcript)), answers(transcript.task))
+    right = cover_match(without_thought(_text(transcript)), answer_key(transcript.task))
     return (Finding(part="correct", rule="mentions the answer" if right else "no mention", value=float(right)),)
 
 
@@ -165,7 +165,7 @@ def _with_options(task: Task) -> dict[str, str]:
 
 
 def _word(task: Task) -> dict[str, str]:
-    return {"word": answers(task)[0]}
+    return {"word": answer_key(task)[0]}
 
 
 def _problem(task: Task) -> dict[str, str]:

@@ -19,7 +19,15 @@ from envs.rewards.asks import Grading
 from envs.rewards.findings import Finding, Span, SumOfFindings, make_finding
 from envs.rewards.maths.compare import decide
 from envs.rewards.qa import exact_match
-from envs.rewards.transcript import Piece, answers, count, first, last_pair, lower_ascii, model_pieces
+from envs.rewards.transcript import (
+    Piece,
+    answer_key,
+    count_tag,
+    first_span,
+    last_span_between,
+    lower_ascii,
+    model_pieces,
+)
 from envs.text.words import last_boxed
 from rlsys.errors import BadInput, require
 from rlsys.types import Transcript
@@ -61,7 +69,9 @@ class IcrlReward(SumOfFindings):
 
     def given(self, transcript: Transcript) -> str:
         """What stands in the last answer tag; of code, in its last box."""
-        text = self._answer(transcript, last_pair(lower_ascii(model_pieces(transcript)), "<answer>", "</answer>"))
+        text = self._answer(
+            transcript, last_span_between(lower_ascii(model_pieces(transcript)), "<answer>", "</answer>")
+        )
         return (last_boxed(text) or "") if self._tool == "code" else text
 
     def _answer(self, transcript: Transcript, span: Span | None) -> str:
@@ -71,12 +81,12 @@ class IcrlReward(SumOfFindings):
         """What a grader has to decide before the reward can be given; None when nothing is left open."""
         if self._tool == "search" or transcript.correct is not None:
             return None
-        text, golds = self.given(transcript), answers(transcript.task)
+        text, golds = self.given(transcript), answer_key(transcript.task)
         is_open = text and decide(text, golds, transcript.task.question) is None
         return Grading(given=text, golds=golds) if is_open else None
 
     def _right(self, transcript: Transcript) -> bool:
-        golds, text = answers(transcript.task), self.given(transcript)
+        golds, text = answer_key(transcript.task), self.given(transcript)
         if transcript.correct is not None or not text:
             return bool(transcript.correct)
         verdict = decide(text, golds, transcript.task.question) if self._tool == "code" else exact_match(text, golds)
@@ -89,7 +99,7 @@ class IcrlReward(SumOfFindings):
     def findings(self, transcript: Transcript) -> tuple[Finding, ...]:
         pieces = lower_ascii(model_pieces(transcript))
         weight = 1 - self._alpha
-        answer_span, right = last_pair(pieces, "<answer>", "</answer>"), self._right(transcript)
+        answer_span, right = last_span_between(pieces, "<answer>", "</answer>"), self._right(transcript)
         rule = ("" if right else "no ") + ("exact match" if self._tool == "search" else "right box")
         findings = [make_finding("accuracy", rule, self._alpha * right, transcript.messages, answer_span)]
         if not any(piece.text for piece in pieces):
@@ -110,13 +120,13 @@ def _violations(
 ) -> Iterator[tuple[str, float, Span | None]]:
     """(rule, penalty, where) of each row of table 2 that is violated."""
     for tag, missing, unbalanced in (("answer", NO_ANSWER, UNBALANCED_ANSWER), ("think", NO_THINK, UNBALANCED_THINK)):
-        opened, closed = count(pieces, f"<{tag}>"), count(pieces, f"</{tag}>")
-        where = first(pieces, f"<{tag}>") or first(pieces, f"</{tag}>")
+        opened, closed = count_tag(pieces, f"<{tag}>"), count_tag(pieces, f"</{tag}>")
+        where = first_span(pieces, f"<{tag}>") or first_span(pieces, f"</{tag}>")
         if not (opened and closed):
             yield f"no <{tag}> or no </{tag}>", missing, where
         if opened != closed:
             yield f"{opened} <{tag}> and {closed} </{tag}>: not balanced", unbalanced, where
-    if not (count(pieces, f"<{tool}>") or count(pieces, f"</{tool}>")):
+    if not (count_tag(pieces, f"<{tool}>") or count_tag(pieces, f"</{tool}>")):
         yield f"no <{tool}>", NO_CALL, None
     if span is not None and not answer:
         yield "empty answer", EMPTY_ANSWER, span

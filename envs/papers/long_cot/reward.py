@@ -14,7 +14,7 @@ from envs.rewards.asks import Grading
 from envs.rewards.findings import Finding, Span, SumOfFindings, make_finding
 from envs.rewards.length import check_overlong, cosine_reward, ngram_penalty, overlong_findings, overlong_parts
 from envs.rewards.maths.compare import decide
-from envs.rewards.transcript import Piece, answers, model_pieces, num_tokens
+from envs.rewards.transcript import Piece, answer_key, model_pieces, num_tokens
 from envs.services.judge.config import JudgeConfig
 from envs.services.judge.request import JudgeRequest
 from envs.text.words import last_boxed_spans
@@ -144,7 +144,7 @@ class LongCotReward(SumOfFindings):
             return ()
         response = "\n".join(piece.text for piece in model_pieces(transcript))
         solution = transcript.task.record.get("solution") if self._config.reference == "solution" else None
-        reference = solution if isinstance(solution, str) else " or ".join(answers(transcript.task))
+        reference = solution if isinstance(solution, str) else " or ".join(answer_key(transcript.task))
         fields = {"response": response, "reference": reference}
         return (JudgeRequest(kind="reference", fields=fields),)
 
@@ -153,9 +153,9 @@ class LongCotReward(SumOfFindings):
         if self._is_decided(transcript):
             return None
         answer, _ = _find_boxed(model_pieces(transcript))
-        if answer is None or decide(answer, answers(transcript.task), transcript.task.question) is not None:
+        if answer is None or decide(answer, answer_key(transcript.task), transcript.task.question) is not None:
             return None
-        return Grading(given=answer, golds=answers(transcript.task))
+        return Grading(given=answer, golds=answer_key(transcript.task))
 
     def findings(self, transcript: Transcript) -> tuple[Finding, ...]:
         return (self._outcome(transcript), *overlong_findings(self._config, transcript))
@@ -199,7 +199,7 @@ def _find_boxed(pieces: list[Piece]) -> tuple[str | None, Span | None]:
 def _verdict(transcript: Transcript, answer: str | None) -> bool:
     if transcript.correct is not None:
         return transcript.correct
-    golds = answers(transcript.task)
+    golds = answer_key(transcript.task)
     if answer is None:
         return False
     verdict = decide(answer, golds, transcript.task.question)

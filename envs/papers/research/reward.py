@@ -13,7 +13,15 @@ from envs.papers.research.protocol import RESULT
 from envs.rewards import WHOLE
 from envs.rewards.findings import Finding, Span, SumOfFindings, make_finding
 from envs.rewards.qa import best_f1
-from envs.rewards.transcript import Piece, answers, count, first, last_pair, model_pieces, text_of
+from envs.rewards.transcript import (
+    Piece,
+    answer_key,
+    count_tag,
+    first_span,
+    last_span_between,
+    model_pieces,
+    text_of_span,
+)
 from envs.text.words import last_boxed_span, unbox
 from rlsys.types import Transcript
 
@@ -49,10 +57,10 @@ class ResearchReward(SumOfFindings):
         """What stands in the last box of the last answer."""
         pieces = model_pieces(transcript)
         span = _find_boxed(pieces)
-        return "" if span is None else unbox(text_of(pieces, span))
+        return "" if span is None else unbox(text_of_span(pieces, span))
 
     def findings(self, transcript: Transcript) -> tuple[Finding, ...]:
-        golds = answers(transcript.task)
+        golds = answer_key(transcript.task)
         pieces = model_pieces(transcript)
         text = self.given(transcript)
         broken = list(_broken_form(transcript, pieces))
@@ -72,10 +80,10 @@ class ResearchReward(SumOfFindings):
 
 def _find_boxed(pieces: list[Piece]) -> Span | None:
     """The content of the last box of the last answer."""
-    answer = last_pair(pieces, "<answer>", "</answer>")
+    answer = last_span_between(pieces, "<answer>", "</answer>")
     if answer is None:
         return None
-    box = last_boxed_span(text_of(pieces, answer))
+    box = last_boxed_span(text_of_span(pieces, answer))
     if box is None:
         return None
     return Span(message=answer.message, start=answer.start + box[0], end=answer.start + box[1])
@@ -87,9 +95,9 @@ def _broken_form(transcript: Transcript, pieces: list[Piece]) -> Iterator[Findin
     def broken(rule: str, span: Span | None = None) -> Finding:
         return make_finding("format", rule, 0.0, transcript.messages, span)
 
-    thinks, thoughts = count(pieces, "<think>"), count(pieces, "</think>")
+    thinks, thoughts = count_tag(pieces, "<think>"), count_tag(pieces, "</think>")
     if thinks != thoughts:
-        where = first(pieces, "<think>") or first(pieces, "</think>")
+        where = first_span(pieces, "<think>") or first_span(pieces, "</think>")
         yield broken(f"{thinks} <think> and {thoughts} </think>: expected as many", where)
     elif thinks == 0:
         yield broken("no <think>...</think>")
@@ -104,14 +112,14 @@ def _broken_form(transcript: Transcript, pieces: list[Piece]) -> Iterator[Findin
             yield broken("<search> without </search>", span)
         elif next_start >= 0 or not _was_answered(transcript, piece.message):
             yield broken("<search>...</search> without a result after it", span)
-    opened, closed = count(pieces, "<answer>"), count(pieces, "</answer>")
-    answer = last_pair(pieces, "<answer>", "</answer>")
+    opened, closed = count_tag(pieces, "<answer>"), count_tag(pieces, "</answer>")
+    answer = last_span_between(pieces, "<answer>", "</answer>")
     if opened != 1 or closed != 1:
         rule = f"{opened} <answer> and {closed} </answer>: expected one of each"
-        yield broken(rule, first(pieces, "<answer>") or first(pieces, "</answer>"))
+        yield broken(rule, first_span(pieces, "<answer>") or first_span(pieces, "</answer>"))
     elif answer is None:
-        yield broken("</answer> before <answer>", first(pieces, "</answer>"))
-    elif _find_boxed(pieces) is None or "\\boxed{" not in text_of(pieces, answer):
+        yield broken("</answer> before <answer>", first_span(pieces, "</answer>"))
+    elif _find_boxed(pieces) is None or "\\boxed{" not in text_of_span(pieces, answer):
         yield broken("no closed \\boxed{} in the answer", answer)
 
 

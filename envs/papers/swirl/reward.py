@@ -22,9 +22,9 @@ from envs.protocols.thoughts import CLOSE
 from envs.rewards import WHOLE
 from envs.rewards.answer import same_answer
 from envs.rewards.findings import Finding, Span, SumOfFindings, make_finding
-from envs.rewards.judged import about_answer
+from envs.rewards.judged import request_about_answer
 from envs.rewards.qa import exact_match
-from envs.rewards.transcript import answers, model_pieces
+from envs.rewards.transcript import answer_key, model_pieces
 from envs.services.judge.config import JudgeConfig
 from envs.services.judge.kinds import MAX_CONVERSATION
 from envs.services.judge.request import RULED, JudgeRequest
@@ -137,7 +137,7 @@ class SwirlReward(SumOfFindings):
             requests = [_about_step(config.process, question, talk, most) for talk in _conversations(transcript)]
         answer = self.given(transcript)
         if config.outcome is not None and self._asks_outcome and transcript.correct is None and answer:
-            requests.append(about_answer(config.outcome, transcript.task, answer))
+            requests.append(request_about_answer(config.outcome, transcript.task, answer))
         return tuple(requests)
 
     def __call__(self, transcript: Transcript) -> Reward:
@@ -159,7 +159,7 @@ class SwirlReward(SumOfFindings):
             if not answer:
                 return replace(transcript, correct=False)
             if self._config.outcome == "exact":
-                golds = answers(transcript.task)
+                golds = answer_key(transcript.task)
                 return replace(transcript, correct=same_answer(answer, golds) or exact_match(answer, golds))
         return transcript
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from envs.rewards import solved_by
+from envs.rewards import solved_thresholds
 from launch.checks.deadlines import evaluated_at_once
 from launch.driver.checkpoints import best
 from launch.driver.evaluation.report import combine_plays, describe_plan, describe_results, report
@@ -70,7 +70,7 @@ class Evaluation:
     def writer(self, play: str) -> EpisodeWriter:
         """Of the episodes of one play, in the order in which they ended."""
         if play not in self._writers:
-            solving = solved_by(self.plays[play].of.recipe.reward) or {}
+            solving = solved_thresholds(self.plays[play].of.recipe.reward) or {}
             played = Played(step=self.step, stage=self.stage.name, play=play, when=self.when, solved_by=solving)
             self._writers[play] = self.files.begin(self.file(play), {}, self.stage.config.trajectories, played)
         return self._writers[play]

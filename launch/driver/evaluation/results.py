@@ -12,8 +12,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from envs.rewards import Measure, counts_as_solved, make_reward, measure_of
-from envs.rewards.qa import measures
+from envs.rewards import Measure, counts_as_solved, make_reward, metric_name_of
+from envs.rewards.qa import answer_metrics
 from launch.driver.evaluation.sets import Play
 from launch.run_dir.played import EvalResult, Number, content_of
 from launch.run_dir.significance import bootstrap_interval, mean_and_spread, pass_at_k, share_interval
@@ -117,7 +117,7 @@ def result_of(records: Sequence[TrajectoryRecord], play: Play, planned: int | No
     failed = [record.failure for record in records if record.failure is not None]
     sound = bool(graded) and len(failed) <= limit * len(records)
     rows = _numbers(graded, reward) if sound else []
-    measure = measure_of(reward)
+    measure = metric_name_of(reward)
     key = "accuracy" if measure == "accuracy" else "mean_reward"
     turns = [len(_assistant_texts(record)) for record in graded] if sound else []
     by = play.of.recipe.eval.by
@@ -158,7 +158,7 @@ def _places(values: Sequence[V], order: Callable[[V], Any] | None = None) -> dic
 
 def _numbers(graded: Sequence[TrajectoryRecord], config: Any) -> list[Numbers]:
     """Of each episode. What the environment counted in some of them, the others have 0 of."""
-    reward, right = make_reward(config), measure_of(config) == "accuracy"
+    reward, right = make_reward(config), metric_name_of(config) == "accuracy"
     counted = sorted({name for episode in graded for name in episode.metrics})
     rows: list[Numbers] = []
     for record in graded:
@@ -183,7 +183,7 @@ def _measure(reward: Any, record: TrajectoryRecord) -> Numbers:
         judgements=record.judgements or None,
     )
     try:
-        return measures(reward, transcript)
+        return answer_metrics(reward, transcript)
     except BadInput:  # a key that only the reward's own verdict could do without
         return {}
 

@@ -16,7 +16,7 @@ from typing import Any, cast
 
 from envs import REWARDS, WORLDS, make_world
 from envs.base import World
-from envs.rewards import judge_of
+from envs.rewards import judge_config_of
 from launch.driver.run.playing import rollout_plan
 from launch.run_dir.played import content_of
 from rlsys.choices import Table, choose
@@ -219,7 +219,7 @@ def check_sets(where: str, recipe: RecipeConfig) -> None:
     except BadInput as error:
         raise BadInput(error, where=where) from error
     judge = {key: value for key, value in recipe.eval.judge.items() if value is not None}  # null takes a key back
-    if judge and not any(judge_of(play.of.recipe.reward) for play in plays.values()):
+    if judge and not any(judge_config_of(play.of.recipe.reward) for play in plays.values()):
         raise BadInput("no reward of eval.sets asks a judge", where=where, key="eval.judge", found=judge)
     best = recipe.checkpoint.best
     if best is not None and not any(best.startswith(f"{name}/") for name in plays):
@@ -239,7 +239,7 @@ def _make_set(name: str, spec: EvalSet, recipe: RecipeConfig) -> TaskSet:
         sampling: EvalConfig = replace(config, sets={}, judge={}, **overrides)
     except BadInput as error:
         raise BadInput(error, where=where) from error
-    if config.judge and judge_of(reward) and "judge" not in spec.reward:
+    if config.judge and judge_config_of(reward) and "judge" not in spec.reward:
         reward = _change("eval", "reward", REWARDS, reward, {"judge": config.judge})
     if spec.steps_of is not None:
         require(

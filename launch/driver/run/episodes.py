@@ -37,7 +37,7 @@ class Played:
     stage: str
     play: str | None = None  # of an evaluation: "greedy", "hotpotqa/greedy"
     when: str | None = None  # of an evaluation: "before", "during", "after", "eval"
-    solved_by: Mapping[str, float] = field(default_factory=lambda: SOLVED_BY)  # as `envs.rewards.solved_by` has it
+    solved_by: Mapping[str, float] = field(default_factory=lambda: SOLVED_BY)  # of `envs.rewards.solved_thresholds`
     solved_by_env: Mapping[str, Mapping[str, float]] = field(default_factory=dict)  # the same of several environments
 
     def row_of(self, written: Mapping[str, Any], file: str, offset: int, length: int) -> dict[str, Any]:

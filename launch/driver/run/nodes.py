@@ -18,7 +18,7 @@ from actors.placement import node_of
 from actors.services import Services, ServiceSpec
 from envs import make_world, new_player
 from envs.base import World
-from envs.rewards import judge_of
+from envs.rewards import judge_config_of
 from launch.checks import cpu_memory, machine, model_size, packaged, preflight
 from launch.checks.hardware import Machine, look_at_machine
 from launch.checks.machine import is_local
@@ -143,7 +143,7 @@ def check_rollouts(recipe: RecipeConfig) -> None:
 
 def cache_folders(playing: Sequence[RecipeConfig]) -> list[tuple[str, Path]]:
     """Where the judges' answers are kept, and what says so. Raises BadInput for a place that is lost with its node."""
-    judges = [judge_of(recipe.reward) for recipe in playing]
+    judges = [judge_config_of(recipe.reward) for recipe in playing]
     files = dict.fromkeys(judge.cache_file for judge in judges if judge is not None and judge.cache_file is not None)
     for file in files:
         if not Path(file).is_absolute():

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from actors.renderer import ChatRenderer
 from envs import make_world
 from envs.base import World
-from envs.rewards import solved_by
+from envs.rewards import solved_thresholds
 from envs.services.secrets import secret_variables
 from launch.checks.models import whole_path
 from launch.driver.checkpoints.beginning import begins_adapter, learner_of, reference_of, start_of, takes_optimizer
@@ -299,7 +299,7 @@ def _secret_names(config: RunConfig) -> tuple[str, ...]:
 
 def watch_on(run: Run, stage: StageConfig) -> HealthMonitor:
     """Over the rows that a resumed stage has already: what was said of them is not said again."""
-    by = solved_by(stage.config.reward) or {}
+    by = solved_thresholds(stage.config.reward) or {}
     gpus = run.device.gpus_per_actor > 0
     turns, place = run.active.world.max_turns, str(run.dir.path)
     dtype = dtype_of(stage.config.model.dtype, run.device)

@@ -20,7 +20,7 @@ from actors.weights.distributor import DistributorOptions, WeightDistributor
 from actors.worker import WorkerSpec
 from actors.worker_registry import PoolOptions
 from envs import make_world
-from envs.rewards import judge_of
+from envs.rewards import judge_config_of
 from envs.services.secrets import secret_variables
 from launch.checks import model_size, preflight
 from launch.checks.deadlines import load_deadline, shortest_episode_s, start_of_engine, start_of_rank
@@ -144,7 +144,7 @@ def reference_service(recipe: RecipeConfig) -> ServiceSpec:
 
 def judge(recipe: RecipeConfig) -> JudgeServiceConfig | None:
     """The judge that the run itself serves: of a reward that names a model and no address."""
-    config = judge_of(recipe.reward)
+    config = judge_config_of(recipe.reward)
     if config is None or not config.server:
         return None
     threads = config.threads or recipe.rollout.threads

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from envs.rewards import judge_of
+from envs.rewards import judge_config_of
 from envs.services.first_question import QUESTION, Address, judge_address, model_address
 from launch.driver.evaluation.sets import sets_of
 from launch.driver.stages.base import needs_engines
@@ -39,7 +39,7 @@ def addresses_of_sets(recipe: RecipeConfig) -> list[Address]:
 
 
 def addresses_of_reward(where: str, recipe: RecipeConfig) -> Iterator[Address]:
-    address = judge_address(where, judge_of(recipe.reward))
+    address = judge_address(where, judge_config_of(recipe.reward))
     if address is not None:
         yield address
 

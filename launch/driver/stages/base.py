@@ -22,7 +22,7 @@ from typing import Any
 from actors.renderer import ChatRenderer
 from envs import make_world
 from envs.protocols import PROTOCOLS, Inline
-from envs.rewards import ChecksTask, judge_of, make_reward, traits_of
+from envs.rewards import ChecksTask, judge_config_of, make_reward, traits_of
 from envs.services.judge.config import JudgeConfig
 from launch.driver.evaluation.sets import sets_of
 from launch.driver.run.run import Run
@@ -322,7 +322,7 @@ def check_columns(recipe: RecipeConfig, tasks: Sequence[Task]) -> None:
 
 def check_judge(where: str, recipe: RecipeConfig) -> None:
     """Raises BadInput for keys of `reward.judge` that have no effect because no judge is given."""
-    judge = judge_of(recipe.reward)
+    judge = judge_config_of(recipe.reward)
     if judge is None or judge.given:
         return
     factory = next((field.default_factory for field in fields(recipe.reward) if field.name == "judge"), MISSING)

@@ -10,7 +10,7 @@ from typing import Any
 from actors.renderer import ChatRenderer
 from envs import make_world
 from envs.base import World
-from envs.rewards import solved_by
+from envs.rewards import solved_thresholds
 from envs.services.teacher import check_ready, check_teacher
 from launch.checks.agents import refuse_agents
 from launch.checks.deadlines import generated_at_once
@@ -118,7 +118,7 @@ class Generate(Stage):
 
 def check_keep(where: str, recipe: RecipeConfig) -> None:
     """Raises BadInput where what solved its task is to be kept, and the reward does not say what did."""
-    if recipe.generate.keep == "correct" and solved_by(recipe.reward) is None:
+    if recipe.generate.keep == "correct" and solved_thresholds(recipe.reward) is None:
         raise BadInput(
             f"the class of reward.name={recipe.reward.name!r} has no `solved_by`, which says what counts as solved",
             key=f"{where}generate.keep",

@@ -24,7 +24,7 @@ from typing import Any
 from actors.weights.check import WeightUpdate
 from envs.base import World
 from envs.mixture import MixtureWorld
-from envs.rewards import solved_by
+from envs.rewards import solved_thresholds
 from launch.driver.evaluation.background import BackgroundEvaluation
 from launch.driver.evaluation.evaluate import evaluate_after, evaluate_before
 from launch.driver.evaluation.limits import long_phases
@@ -366,8 +366,10 @@ async def keep_trajectories(
     written = await asyncio.to_thread(choose_written, groups, stage.config.loop.group_size, config)
     if not written:
         return
-    by_env = {name: solved_by(share.reward) or {} for name, share in stage.config.envs.items()}
-    played = Played(step=step, stage=stage.name, solved_by=solved_by(stage.config.reward) or {}, solved_by_env=by_env)
+    by_env = {name: solved_thresholds(share.reward) or {} for name, share in stage.config.envs.items()}
+    played = Played(
+        step=step, stage=stage.name, solved_by=solved_thresholds(stage.config.reward) or {}, solved_by_env=by_env
+    )
     name = f"step-{step:06d}"
     writer = run.dir.episodes.begin(name, advantages, config, played, credit)
     try:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from envs.rewards import counts_as_solved, solved_by
+from envs.rewards import counts_as_solved, solved_thresholds
 from rlsys.config.envs import by_name, env_in
 from rlsys.metrics import Mean, Metrics, merge
 from rlsys.summaries import GroupRef
@@ -19,7 +19,7 @@ def solved_metrics(groups: Sequence[GroupRef], rewards: Mapping[str, Any]) -> Me
 
     Nothing of an environment whose reward does not say what is solved, and nothing of all together where one does not.
     """
-    says = {name for name, config in rewards.items() if solved_by(config) is not None}
+    says = {name for name, config in rewards.items() if solved_thresholds(config) is not None}
     several = rewards.keys() - {""}
     metrics: list[Metrics] = []
     for group in groups:

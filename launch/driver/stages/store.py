@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from envs.rewards import solved_by
+from envs.rewards import solved_thresholds
 from launch.driver.run.rundir import open_locked
 from launch.driver.stages.trajectories import graded_trajectories, is_solved, pair_of, select_trajectories
 from rlsys.config.recipe import RecipeConfig
@@ -135,7 +135,7 @@ class Counts:
 
 def write_out(played: TrajectoryStore, output: Path, recipe: RecipeConfig, num_tasks: int) -> Counts:
     """Write what is kept of the first `num_tasks` tasks, and their pairs; each file appears whole."""
-    counts, total = Counts(solved=0 if solved_by(recipe.reward) is not None else None), 0.0
+    counts, total = Counts(solved=0 if solved_thresholds(recipe.reward) is not None else None), 0.0
     # The output is in its place last: it says that all is done.
     with whole_file(output) as answers, whole_file(pairs_path(output)) as pairs:
         for group in played.groups(num_tasks):

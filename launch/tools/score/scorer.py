@@ -23,7 +23,7 @@ from envs.rewards import RewardFunction
 from envs.rewards.asks import needs_awaiting, resolve_requests
 from envs.rewards.findings import score_and_explain
 from envs.rewards.maths.grader import Grader
-from envs.rewards.transcript import inline_of, split_inline
+from envs.rewards.transcript import inline_format_of, split_inline
 from envs.services.judge.config import JudgeConfig
 from envs.services.judge.judge import open_judge
 from envs.services.judge.request import AskableJudge
@@ -63,7 +63,7 @@ class Scorer:
 
     def __init__(self, recipe: RecipeConfig) -> None:
         self.reward: RewardFunction = make_reward(recipe.reward)
-        self._split = partial(split_inline, inline=inline_of(recipe.env, self.reward))
+        self._split = partial(split_inline, inline=inline_format_of(recipe.env, self.reward))
         self._tokens = (
             Tokens(recipe.model.path, read_template(recipe.model))
             if getattr(self.reward, "uses_tokens", False)

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from actors.scoring import RewardService, ScoringSpec
-from envs.rewards import counts_as_solved, measure_of, solved_by
+from envs.rewards import counts_as_solved, metric_name_of, solved_thresholds
 from envs.rewards.functions import FunctionsReward, FunctionsRewardConfig
 from launch.config.compose import compose
 from launch.driver.stages.base import stage_of
@@ -223,8 +223,8 @@ def test_an_awaited_function_has_a_deadline() -> None:
 
 def test_a_task_is_solved_where_the_config_says_so_and_else_there_is_no_accuracy() -> None:
     silent, says = config(digits=2.0), config(digits=2.0, solved={"digits": 0.5})
-    assert (solved_by(silent), measure_of(silent)) == (None, "mean reward")
-    assert (solved_by(says), measure_of(says)) == ({"digits": 1.0}, "accuracy")
+    assert (solved_thresholds(silent), metric_name_of(silent)) == (None, "mean reward")
+    assert (solved_thresholds(says), metric_name_of(says)) == ({"digits": 1.0}, "accuracy")
     right, wrong = Reward(value=1.9, parts={"digits": 1.9}), Reward(value=0.9, parts={"digits": 0.9})
     assert counts_as_solved(says, right) and not counts_as_solved(says, wrong)
     written = {"name": "functions", "functions": says.functions, "solved_by": says.solved_by}

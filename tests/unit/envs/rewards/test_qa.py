@@ -13,7 +13,7 @@ from envs.rewards import make_reward
 from envs.rewards.answer import AnswerRewardConfig
 from envs.rewards.asks import resolve_requests
 from envs.rewards.judged import JudgedReward, JudgedRewardConfig
-from envs.rewards.qa import best_f1, cover_match, exact_match, f1, measures
+from envs.rewards.qa import answer_metrics, best_f1, cover_match, exact_match, f1
 from envs.services.judge.config import JudgeConfig
 from envs.services.judge.request import Judged, Verdict
 from envs.text.words import normalize_answer
@@ -135,7 +135,7 @@ def test_megabytes_are_compared_in_one_pass() -> None:
 
 
 def numbers(config: object, one: Transcript) -> dict[str, float]:
-    return values(measures(make_reward(config), one))
+    return values(answer_metrics(make_reward(config), one))
 
 
 def test_a_short_answer_is_compared_in_every_way_of_the_papers() -> None:
@@ -154,7 +154,9 @@ def test_constraints_are_pooled_over_the_set_and_not_averaged() -> None:
     steps = {"steps": ["step1", "step2", "step3"], "constraints": [["step1", "step2"]]}
     wrong = transcript("step2 -> step1", record=steps)  # 0 of 1
     right = transcript("step1 -> step2 -> step3", record=steps | {"constraints": [["step1", "step2"]] * 3})  # 3 of 3
-    assert values(merge([measures(reward, wrong), measures(reward, right)])) == {"constraints_pooled": 3 / 4}
+    assert values(merge([answer_metrics(reward, wrong), answer_metrics(reward, right)])) == {
+        "constraints_pooled": 3 / 4
+    }
 
 
 class Says:

@@ -6,7 +6,7 @@ from typing import ClassVar
 
 import pytest
 
-from envs.rewards import REWARDS, RewardTraits, counts_as_solved, measure_of, solved_by, traits_of
+from envs.rewards import REWARDS, RewardTraits, counts_as_solved, metric_name_of, solved_thresholds, traits_of
 from rlsys.choices import choose
 from rlsys.types import Reward
 
@@ -25,7 +25,7 @@ class Elsewhere:
 
 
 class SaysSo(Elsewhere):
-    solved_by: ClassVar[dict[str, float]] = {"style": 0.5}
+    solved_thresholds: ClassVar[dict[str, float]] = {"style": 0.5}
 
     def __init__(self, config: ElsewhereConfig) -> None: ...
 
@@ -63,9 +63,9 @@ def test_only_the_right_answer_solves_a_task(name: str, parts: dict[str, float],
 
 def test_a_number_is_an_accuracy_only_where_the_reward_says_what_is_right() -> None:
     silent, says_so = (SimpleNamespace(name=f"{__name__}.{name}") for name in ("Elsewhere", "SaysSo"))
-    assert (solved_by(silent), measure_of(silent)) == (None, "mean reward")
-    assert (solved_by(says_so), measure_of(says_so)) == ({"style": 0.5}, "accuracy")
-    assert {measure_of(SimpleNamespace(name=name)) for name in REWARDS if name != IN_ITS_CONFIG} == {"accuracy"}
+    assert (solved_thresholds(silent), metric_name_of(silent)) == (None, "mean reward")
+    assert (solved_thresholds(says_so), metric_name_of(says_so)) == ({"style": 0.5}, "accuracy")
+    assert {metric_name_of(SimpleNamespace(name=name)) for name in REWARDS if name != IN_ITS_CONFIG} == {"accuracy"}
 
 
 def test_every_reward_says_which_part_is_right() -> None:

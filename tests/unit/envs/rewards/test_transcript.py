@@ -10,10 +10,10 @@ from envs.papers.research.protocol import RESULT
 from envs.protocols.retool import INTERPRETER
 from envs.rewards.transcript import (
     Piece,
-    count,
-    first,
-    inline_of,
-    last_pair,
+    count_tag,
+    first_span,
+    inline_format_of,
+    last_span_between,
     lower_ascii,
     split_inline,
     split_response,
@@ -89,10 +89,10 @@ def test_a_megabyte_of_tags_is_cut_in_one_pass() -> None:
 
 def test_a_pair_is_found_within_one_message_only() -> None:
     pieces = [Piece(0, "<a>one</a>"), Piece(2, "<a>two"), Piece(4, "</a>")]
-    span = last_pair(pieces, "<a>", "</a>")
+    span = last_span_between(pieces, "<a>", "</a>")
     assert span is not None and (span.message, span.start, span.end) == (0, 3, 6)
-    assert count(pieces, "</a>") == 2
-    assert first(pieces, "two") is not None and first(pieces, "three") is None
+    assert count_tag(pieces, "</a>") == 2
+    assert first_span(pieces, "two") is not None and first_span(pieces, "three") is None
 
 
 def test_lower_case_keeps_every_place() -> None:
@@ -102,8 +102,8 @@ def test_lower_case_keeps_every_place() -> None:
 def test_the_tags_are_the_environments_else_the_rewards() -> None:
     rewards = (choose("reward", REWARDS, name).schema() for name in ("research", "icrl", "answer"))
     research, icrl, answer = map(make_reward, rewards)
-    assert inline_of(SearchQAConfig(protocol="research"), answer) is RESULT
-    assert inline_of(SearchQAConfig(protocol="icrl"), research) is INFORMATION
-    assert inline_of(PythonMathConfig(), answer) is INTERPRETER
-    assert inline_of(CalculatorConfig(), icrl) is INFORMATION
-    assert inline_of(SearchQAConfig(protocol="swirl"), answer) is None
+    assert inline_format_of(SearchQAConfig(protocol="research"), answer) is RESULT
+    assert inline_format_of(SearchQAConfig(protocol="icrl"), research) is INFORMATION
+    assert inline_format_of(PythonMathConfig(), answer) is INTERPRETER
+    assert inline_format_of(CalculatorConfig(), icrl) is INFORMATION
+    assert inline_format_of(SearchQAConfig(protocol="swirl"), answer) is None

@@ -265,7 +265,7 @@ def test_functions_are_tried_once(monkeypatch: pytest.MonkeyPatch, capsys: pytes
     monkeypatch.setattr(trial, "tried", set())
     monkeypatch.setattr(trial, "try_functions", lambda *about: calls.append(about) or "was not tried")
     for source in ("a", "a", "b"):
-        trial.try_once(config("length"), TASKS, source)
+        trial.try_functions_once(config("length"), TASKS, source)
     assert len(calls) == 2 and capsys.readouterr().err.count("was not tried") == 2
 
 

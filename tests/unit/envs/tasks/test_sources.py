@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from envs.tasks.files import Located, read_records
 from envs.tasks.formats import FORMATS, read_source, recognise
-from envs.tasks.hub import choose, is_hub_name
+from envs.tasks.hub import choose_files, is_hub_name
 from rlsys.errors import BadInput
 from rlsys.examples import read_answer
 from rlsys.types import Task
@@ -575,9 +575,9 @@ def test_one_table_is_chosen_or_none(
         chosen = names  # two shards of one table
     if chosen is None:
         with refused(says="tables for config="):
-            choose(names, "a/b", config=config, split=split)
+            choose_files(names, "a/b", config=config, split=split)
     else:
-        assert choose(names, "a/b", config=config, split=split) == chosen
+        assert choose_files(names, "a/b", config=config, split=split) == chosen
 
 
 def test_the_hub_is_listed_and_only_the_wanted_files_are_fetched(
@@ -594,7 +594,7 @@ def test_the_hub_is_listed_and_only_the_wanted_files_are_fetched(
         fetched.append((revision, file))
         return local
 
-    monkeypatch.setattr("envs.tasks.hub.probe", lambda: None)
+    monkeypatch.setattr("envs.tasks.hub.check_hub_answers", lambda: None)
     monkeypatch.setattr("huggingface_hub.HfApi.list_repo_files", listed)
     monkeypatch.setattr("huggingface_hub.hf_hub_download", fetch)
     (task,) = read_source("hotpotqa/hotpot_qa:distractor", split="validation")
@@ -608,7 +608,7 @@ def test_without_network_an_earlier_download_serves_or_one_line_says_what_to_do(
     def offline(*_: Any, **__: Any) -> list[str]:
         raise ConnectionError("no route to the hub\nand more lines")
 
-    monkeypatch.setattr("envs.tasks.hub.probe", offline)
+    monkeypatch.setattr("envs.tasks.hub.check_hub_answers", offline)
     monkeypatch.setattr("huggingface_hub.snapshot_download", offline)
     with pytest.raises(BadInput) as caught:
         read_source("openai/gsm8k:main", split="test")

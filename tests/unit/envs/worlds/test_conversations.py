@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from envs import WORLDS, new_world
-from envs.rewards.judged import about_answer
+from envs.rewards.judged import request_about_answer
 from envs.tasks.config import TaskConfig
 from envs.tasks.formats import read_source
 from envs.tasks.splits import split_tasks
@@ -174,9 +174,9 @@ def test_a_completion_is_what_follows_its_prompt(
 
 
 def test_a_judge_reads_the_whole_conversation(tmp_path: Path) -> None:
-    question = about_answer("equal", only(tmp_path, ROWS[0]), "15").fields["question"]
+    question = request_about_answer("equal", only(tmp_path, ROWS[0]), "15").fields["question"]
     assert question == "system: Answer in JSON.\n\nuser: How warm is Rome?\n\nassistant: 12\n\nuser: And Paris?"
-    plain = about_answer("equal", only(tmp_path, {"question": "And Paris?", "answer": "15"}), "15")
+    plain = request_about_answer("equal", only(tmp_path, {"question": "And Paris?", "answer": "15"}), "15")
     assert plain.fields["question"] == "And Paris?"
 
 

@@ -146,7 +146,7 @@ def test_without_the_hub_one_line_says_what_to_do(
     def unreachable(*_: object, **__: object) -> None:
         raise ConnectionError("name or service not known")
 
-    monkeypatch.setattr("envs.tasks.hub.probe", unreachable)
+    monkeypatch.setattr("envs.tasks.hub.check_hub_answers", unreachable)
     monkeypatch.setattr("huggingface_hub.snapshot_download", unreachable)
     monkeypatch.chdir(tmp_path)
     code, out, err = rlsys("data", "prepare", "research")

@@ -9,7 +9,7 @@ import pytest
 
 from envs.papers.graph_rl.summary import WAYS, SummaryReward, SummaryRewardConfig
 from envs.rewards.asks import resolve_requests
-from envs.rewards.qa import measures
+from envs.rewards.qa import answer_metrics
 from envs.services.judge.config import JudgeConfig
 from envs.services.judge.kinds import KINDS
 from envs.services.judge.request import Judged, JudgeRequest
@@ -107,13 +107,13 @@ def test_a_summary_goes_the_way_of_every_judgement() -> None:
     judged = reward("strategyqa", JUDGE)
     transcript = asyncio.run(resolve_requests(judged, said("strategyqa", "Hm."), None, lambda config: Scripted()))  # type: ignore
     assert judged(transcript).value == 1.0 and requests[0].fields["question"] == "Is one odd?"
-    metrics = measures(judged, transcript)
+    metrics = answer_metrics(judged, transcript)
     assert metrics["by_rules"].value == 0.0  # the rules cannot tell
-    assert "by_rules" not in measures(reward("strategyqa"), said("strategyqa", "yes"))
+    assert "by_rules" not in answer_metrics(reward("strategyqa"), said("strategyqa", "yes"))
 
 
 def test_proscript_is_pooled_and_single_facts_need_a_judge() -> None:
-    pooled = measures(reward("proscript"), said("proscript", "step1->step0"))["constraints_pooled"]
+    pooled = answer_metrics(reward("proscript"), said("proscript", "step1->step0"))["constraints_pooled"]
     assert (pooled.total, pooled.weight) == (1.0, 1.0)
     with refused("reward.kind", where="task f", found="facts"):
         reward("facts")(said("facts", "Ann"))
@@ -125,7 +125,7 @@ def test_proscript_is_pooled_over_constraints_and_not_over_tasks() -> None:
     script |= {"constraints": [["step1", "step0"], ["step2", "step0"], ["step3", "step0"]]}  # type: ignore[dict-item]
     task = Task(task_id="p", question="q", record=script)
     answer = Message(role="assistant", content="step1->step0->step2->step3")
-    pooled = measures(reward("proscript"), Transcript(task=task, messages=(answer,)))["constraints_pooled"]
+    pooled = answer_metrics(reward("proscript"), Transcript(task=task, messages=(answer,)))["constraints_pooled"]
     assert (pooled.total, pooled.weight) == (1.0, 3.0)
 
 
