@@ -27,7 +27,7 @@ from envs.protocols import PROTOCOLS, Inline
 from envs.protocols.retool import INTERPRETER
 from envs.rewards.maths import dates, structure, units, words
 from envs.rewards.maths import text as maths_text
-from envs.rewards.maths.quantity import quantity
+from envs.rewards.maths.quantity import parse_quantity
 from envs.rewards.transcript import split_inline
 from envs.services.judge import parse as judging
 from envs.text.words import last_boxed
@@ -70,8 +70,16 @@ def readers() -> dict[str, Callable[[str], Any]]:
     for inline in (INFORMATION, INTERPRETER, RESULT):
         table[f"inline {inline.opening.strip()}"] = partial(rejoined, inline=inline)
     plain: list[Any] = [graphs.split_parts, graphs.read_yes_no, read_action, read_plan, read_verdict, last_boxed]
-    plain += [maths_text.clean, maths_text.flat, quantity, units.split_unit, words.choice, dates.date, calculate]
-    plain += [structure.collection, structure.relation, structure.spans]
+    plain += [
+        maths_text.clean,
+        maths_text.flatten,
+        parse_quantity,
+        units.split_unit,
+        words.parse_choice,
+        dates.parse_date,
+        calculate,
+    ]
+    plain += [structure.parse_collection, structure.parse_relation, structure.parse_spans]
     return table | {reader.__name__: reader for reader in plain}
 
 

@@ -182,7 +182,9 @@ async def _values_of_one_call(function: OwnFunction, transcripts: Sequence[Trans
         values: Any = list(await returned if isinstance(returned, Awaitable) else returned)
         if len(values) != len(transcripts):
             return None
-        return [function.parse_value([value], transcript) for value, transcript in zip(values, transcripts, strict=True)]
+        return [
+            function.parse_value([value], transcript) for value, transcript in zip(values, transcripts, strict=True)
+        ]
     except (Exception, SystemExit):  # fault boundary: code of the user's own, and a run makes no such call
         return None
 

@@ -19,7 +19,7 @@ from latex2sympy2_extended import NormalizationConfig, latex2sympy, normalize_la
 from latex2sympy2_extended.latex2sympy2 import ConversionConfig  # type: ignore[import-untyped]
 from sympy.core.function import AppliedUndef
 
-from envs.rewards.maths.structure import REALS, collection, relation, split
+from envs.rewards.maths.structure import REALS, parse_collection, parse_relation, split_outside_brackets
 from envs.rewards.maths.text import split_name
 
 MAX_NESTING = 12  # brackets inside brackets; what is deeper is no answer, and the parser takes for ever
@@ -54,13 +54,13 @@ def is_same_statement(answer: str, gold: str) -> bool:
     """Whether two cleaned texts say the same. What cannot be read as mathematics says nothing."""
     try:
         if _SET_MARKS.search(answer) or _SET_MARKS.search(gold):
-            return _same_region(answer, gold)
-        ours, theirs = relation(answer), relation(gold)
+            return _same_solution_set(answer, gold)
+        ours, theirs = parse_relation(answer), parse_relation(gold)
         if (ours is None) is not (theirs is None):
             return False
         if ours is not None and theirs is not None:
             equations = _zero_numerator(ours.sides), _zero_numerator(theirs.sides)
-            return None not in equations and _ratio(*equations) is not None
+            return None not in equations and _constant_ratio(*equations) is not None
         return _same_expression(answer, gold)
     except MemoryError:
         raise
@@ -73,7 +73,7 @@ def is_rounding(text: str, value: Fraction, within: Fraction) -> bool:
     number = _parse(text)
     if number is None or number.free_symbols:
         return False
-    return bool(abs(_number(number) - _rational(value)) <= _rational(within))
+    return bool(abs(_evaluate_number(number) - _rational(value)) <= _rational(within))
 
 
 def _rational(value: Fraction) -> Any:
@@ -85,7 +85,7 @@ def _same_expression(answer: str, gold: str) -> bool:
         answer, gold = _CONSTANT.sub("+C", answer), _CONSTANT.sub("+C", gold)
     theirs = _parse(gold)
     ours = _parse(answer) if theirs is not None else None
-    return ours is not None and any(_equal(variant, theirs) for variant in _name_constants(ours, theirs))
+    return ours is not None and any(_is_equal(variant, theirs) for variant in _name_constants(ours, theirs))
 
 
 def _name_constants(ours: Any, theirs: Any) -> Iterable[Any]:
@@ -100,11 +100,11 @@ def _name_constants(ours: Any, theirs: Any) -> Iterable[Any]:
             yield ours.xreplace(dict(zip(free, order, strict=True)))
 
 
-def _equal(ours: Any, theirs: Any) -> bool:
+def _is_equal(ours: Any, theirs: Any) -> bool:
     if isinstance(ours, sympy.MatrixBase) or isinstance(theirs, sympy.MatrixBase):
         if not (isinstance(ours, sympy.MatrixBase) and isinstance(theirs, sympy.MatrixBase)):
             return False
-        return ours.shape == theirs.shape and all(map(_equal, ours, theirs))
+        return ours.shape == theirs.shape and all(map(_is_equal, ours, theirs))
     if not (isinstance(ours, sympy.Expr) and isinstance(theirs, sympy.Expr)):
         return False
     if ours.has(sympy.nan, sympy.zoo) or theirs.has(sympy.nan, sympy.zoo):
@@ -114,13 +114,13 @@ def _equal(ours: Any, theirs: Any) -> bool:
     difference = ours - theirs
     if difference.is_Rational or ours.has(sympy.oo, sympy.S.NegativeInfinity) or theirs.has(sympy.oo):
         return bool(difference == 0)
-    verdicts = [_agree(difference, ours, theirs, point) for point in _points(difference)]
+    verdicts = [_agree_at_point(difference, ours, theirs, point) for point in _sample_points(difference)]
     if False in verdicts:
         return False
     return True in verdicts or sympy.simplify(difference) == 0
 
 
-def _points(expression: Any) -> Iterable[dict[Any, Any]]:
+def _sample_points(expression: Any) -> Iterable[dict[Any, Any]]:
     symbols = sorted(expression.free_symbols, key=str)
     starts = range(len(POINTS) if symbols else 1)
     return [
@@ -128,9 +128,9 @@ def _points(expression: Any) -> Iterable[dict[Any, Any]]:
     ]
 
 
-def _agree(difference: Any, ours: Any, theirs: Any, point: dict[Any, Any]) -> bool | None:
+def _agree_at_point(difference: Any, ours: Any, theirs: Any, point: dict[Any, Any]) -> bool | None:
     """Whether the two are equal at a point; None where one is not defined, or not real though it should be."""
-    apart, size, gold_size = (_number(expression.subs(point)) for expression in (difference, ours, theirs))
+    apart, size, gold_size = (_evaluate_number(expression.subs(point)) for expression in (difference, ours, theirs))
     if not all(number.is_number and number.is_finite for number in (apart, size, gold_size)):
         return None
     if point and not difference.has(sympy.I) and abs(sympy.im(size)) > ZERO:
@@ -141,7 +141,7 @@ def _agree(difference: Any, ours: Any, theirs: Any, point: dict[Any, Any]) -> bo
     return bool(apart <= ZERO * scale and (apart <= ZERO or scale > HUGE))
 
 
-def _number(expression: Any) -> Any:
+def _evaluate_number(expression: Any) -> Any:
     return expression.evalf(DIGITS, maxn=WORKED)
 
 
@@ -155,7 +155,7 @@ def _zero_numerator(sides: tuple[str, ...]) -> Any:
     return sympy.together(left - right).as_numer_denom()[0]
 
 
-def _ratio(ours: Any, theirs: Any) -> Any:
+def _constant_ratio(ours: Any, theirs: Any) -> Any:
     """The number by which one is the other, scaled; None where there is no such number."""
     if ours.free_symbols != theirs.free_symbols or not ours.free_symbols:
         return None
@@ -165,22 +165,22 @@ def _ratio(ours: Any, theirs: Any) -> Any:
     return ratio if not ratio.free_symbols and ratio.is_finite and ratio.is_nonzero else None
 
 
-def _same_region(answer: str, gold: str) -> bool:
-    names = {name for name in map(_variable, (answer, gold)) if name is not None}
+def _same_solution_set(answer: str, gold: str) -> bool:
+    names = {name for name in map(_only_variable, (answer, gold)) if name is not None}
     if len(names) > 1:
         return _same_half_space(answer, gold)
     variable = sympy.Symbol(next(iter(names), "x"), real=True)
-    ours, theirs = _region(answer, variable), _region(gold, variable)
+    ours, theirs = _solution_set(answer, variable), _solution_set(gold, variable)
     if ours is None or theirs is None:
         return _same_half_space(answer, gold)
     return bool(ours == theirs or ours.symmetric_difference(theirs).is_empty)
 
 
-def _variable(text: str) -> str | None:
+def _only_variable(text: str) -> str | None:
     """The only variable of an inequality, "" where it has more; None without one."""
     symbols: set[str] = set()
     for part in re.split(r"\\(?:cup|cap|setminus|mathbb\{R\})|,", text):
-        statement = relation(part.strip())
+        statement = parse_relation(part.strip())
         for side in statement.sides if statement is not None else ():
             symbols |= {str(symbol) for symbol in getattr(_parse(side), "free_symbols", ())}
     return None if not symbols else symbols.pop() if len(symbols) == 1 else ""
@@ -190,7 +190,7 @@ def _same_half_space(answer: str, gold: str) -> bool:
     """Two inequalities in several variables: `y > 2x` and `2x - y < 0`."""
     zeros = []
     for text in (answer, gold):
-        claim = relation(text)
+        claim = parse_relation(text)
         if claim is None or len(claim.sides) != 2 or claim.operators[0] not in ("<", ">", r"\le", r"\ge"):
             return False
         left, right = (_parse(side) for side in claim.sides)
@@ -198,21 +198,21 @@ def _same_half_space(answer: str, gold: str) -> bool:
             return False
         zeros.append((left - right if claim.operators[0] in (">", r"\ge") else right - left, "e" in claim.operators[0]))
     (ours, open_), (theirs, closed) = zeros
-    ratio = _ratio(ours, theirs)
+    ratio = _constant_ratio(ours, theirs)
     return open_ is closed and ratio is not None and bool(ratio.is_positive)
 
 
-def _region(text: str, variable: Any) -> Any:
+def _solution_set(text: str, variable: Any) -> Any:
     """The set of real numbers that a text describes; None where it describes none."""
     text = split_name(text)[1].strip()
     if text == REALS:
         return sympy.S.Reals
     for mark, joined in ((r"\cup", sympy.Union), (r"\cap", sympy.Intersection), (r"\setminus", sympy.Complement)):
-        parts = split(text, mark)
+        parts = split_outside_brackets(text, mark)
         if len(parts) > 1:
-            sets = [_region(part, variable) for part in parts]
+            sets = [_solution_set(part, variable) for part in parts]
             return None if None in sets else joined(*sets)
-    claim = relation(text)
+    claim = parse_relation(text)
     if claim is not None:
         sides = [_parse(side) for side in claim.sides]
         if not all(isinstance(side, sympy.Expr) and side.free_symbols <= {variable} for side in sides):
@@ -220,11 +220,13 @@ def _region(text: str, variable: Any) -> Any:
         pairs = zip(sides, claim.operators, sides[1:], strict=False)
         statements = (_RELATIONS[operator](left, right) for left, operator, right in pairs)
         return sympy.Intersection(*(_solve(statement, variable) for statement in statements))
-    container = collection(text)
+    container = parse_collection(text)
     if container is None:
         return None
     if container.kind == "list":
-        sets = [_region(part, variable) if relation(part) is not None else None for part in container.elements]
+        sets = [
+            _solution_set(part, variable) if parse_relation(part) is not None else None for part in container.elements
+        ]
         # Inequalities in one list both hold, unless that is impossible: x < 1, x > 3.
         intersection = None if None in sets else sympy.Intersection(*sets)
         return sympy.Union(*sets) if intersection is not None and intersection.is_empty else intersection
@@ -248,10 +250,14 @@ def _solve(statement: Any, variable: Any) -> Any:
 def _parse(text: str) -> Any:
     """An expression or a matrix of exact numbers, `i` the imaginary unit; None for what is neither."""
     text = _LOG_BASE.sub(r"_{\1}", text)
-    if _nesting(text) > MAX_NESTING or _UNREADABLE.search(text) or (_TURNED.search(text) and "matrix}" not in text):
+    if (
+        _nesting_depth(text) > MAX_NESTING
+        or _UNREADABLE.search(text)
+        or (_TURNED.search(text) and "matrix}" not in text)
+    ):
         return None
     try:
-        text = _DECIMAL.sub(_fraction, text)
+        text = _DECIMAL.sub(_decimal_as_fraction, text)
         if r"\circ" in text and _TRIGONOMETRY.search(text):
             text = _DEGREES.sub(r"(\\frac{\1\\pi}{180})", text)
         latex = normalize_latex(text.replace("\u00a4", ""), config=_SPELLING)
@@ -265,7 +271,7 @@ def _parse(text: str) -> Any:
         return None
 
 
-def _fraction(decimal: re.Match[str]) -> str:
+def _decimal_as_fraction(decimal: re.Match[str]) -> str:
     power, integer, places = decimal.groups()
     fraction = rf"\frac{{{integer}{places}}}{{1{'0' * len(places)}}}"
     return f"^{{{fraction}}}" if power else fraction
@@ -277,7 +283,7 @@ def _evaluate(parsed: Any) -> Any:
     if isinstance(parsed, sympy.MatrixExpr):
         return parsed.doit().as_explicit()
     parsed = parsed.doit()
-    return parsed.replace(_is_product, _product) if isinstance(parsed, sympy.Expr) else parsed
+    return parsed.replace(_is_product, _as_product) if isinstance(parsed, sympy.Expr) else parsed
 
 
 def _is_product(part: Any) -> bool:
@@ -287,11 +293,11 @@ def _is_product(part: Any) -> bool:
     return part.func.__name__ not in _FUNCTION_NAMES and not (part.args[0].is_Mul and part.args[0].free_symbols)
 
 
-def _product(part: Any) -> Any:
+def _as_product(part: Any) -> Any:
     return sympy.Symbol(part.func.__name__, real=True) * part.args[0]
 
 
-def _nesting(text: str) -> int:
+def _nesting_depth(text: str) -> int:
     depth = deepest = 0
     for letter in text:
         depth += (letter in "([{") - (letter in ")]}")

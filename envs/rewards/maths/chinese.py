@@ -90,13 +90,13 @@ def spell_out(text: str) -> str:
     """A text without its Chinese, where that can be said otherwise; any other noun behind a number in `\\text`."""
     if len(text) > MAX_CHINESE or _HAN.search(text) is None:
         return text
-    text = _MOMENT.sub(_moment, _PARTS.sub(_parts, _numerals(text.strip())))
+    text = _MOMENT.sub(_write_date_or_time, _PARTS.sub(_write_fraction, _replace_numeral(text.strip())))
     for pattern, by in _RULES:
         text = pattern.sub(by, text)
-    return _NUMBER_THEN.sub(_unit, text).strip()
+    return _NUMBER_THEN.sub(_write_unit, text).strip()
 
 
-def _unit(match: re.Match[str]) -> str:
+def _write_unit(match: re.Match[str]) -> str:
     noun = match[1]
     if _OTHERWISE.search(noun):
         return match.group()
@@ -106,7 +106,7 @@ def _unit(match: re.Match[str]) -> str:
     return rf" \text{{ {'/'.join(_UNITS.get(name, name) for name in names)}}}"
 
 
-def _moment(match: re.Match[str]) -> str:
+def _write_date_or_time(match: re.Match[str]) -> str:
     """Dates and times as they are written in English."""
     year, month, day, half, hour, minute = match.group("year", "month", "day", "half", "hour", "minute")
     if hour:
@@ -115,32 +115,32 @@ def _moment(match: re.Match[str]) -> str:
     return " ".join(part for part in (name, day, year) if part)
 
 
-def _parts(match: re.Match[str]) -> str:
-    below, above = (_number(part) for part in match.groups())
+def _write_fraction(match: re.Match[str]) -> str:
+    below, above = (_digits_of(part) for part in match.groups())
     if below is None or above is None:
         return match.group()
     return f"{above}%" if below == "100" else rf"\frac{{{above}}}{{{below}}}"
 
 
-def _number(text: str) -> str | None:
+def _digits_of(text: str) -> str | None:
     if text[0].isascii():
         return text
-    value = 100 if text == "百" else _numeral(text)
+    value = 100 if text == "百" else _parse_numeral(text)
     return None if value is None else str(value)
 
 
-def _numerals(text: str) -> str:
+def _replace_numeral(text: str) -> str:
     """`三十五个` is `35个`; only where the text begins with the numeral and a unit or a counted noun follows."""
     match = _NUMERAL.match(text)
     if match is None:
         return text
     noun = text[match.end() :].strip("。 ")
-    number = _numeral(match.group())
+    number = _parse_numeral(match.group())
     counted = noun in _UNITS or noun in ("", *"个只人名次种条本张件位道辆倍组")
     return f"{number}{noun}" if number is not None and counted else text
 
 
-def _numeral(text: str) -> int | None:
+def _parse_numeral(text: str) -> int | None:
     total = digit = 0
     for letter in text:
         if letter in _PLACES:

@@ -13,29 +13,29 @@ from dataclasses import replace
 from envs.rewards.maths.counters import rename_counter
 from envs.rewards.maths.dates import same_moment
 from envs.rewards.maths.form import is_copied, is_reordered, is_rewritten, is_solved
-from envs.rewards.maths.means import ALGEBRA, PLAIN, Means
-from envs.rewards.maths.measure import ratio
+from envs.rewards.maths.means import ALGEBRA, PLAIN, Comparison
+from envs.rewards.maths.measure import conversion_factor
 from envs.rewards.maths.numerals import is_in_asked_base, same_based
-from envs.rewards.maths.quantity import quantity
+from envs.rewards.maths.quantity import parse_quantity
 from envs.rewards.maths.structure import (
     REALS,
     Collection,
     Relation,
     as_tuple,
-    collection,
     is_variable,
-    named_interval,
-    named_matrix,
+    parse_collection,
     parse_labelled,
-    relation,
-    spans,
+    parse_named_interval,
+    parse_named_matrix,
+    parse_relation,
+    parse_spans,
     write_cases,
 )
-from envs.rewards.maths.text import clean, flat, is_prose, split_name
+from envs.rewards.maths.text import clean, flatten, is_prose, split_name
 from envs.rewards.maths.typed import split_modulus
 from envs.rewards.maths.units import infer_unit, same_unit, split_unit
 from envs.rewards.maths.verdict import Verdict, all_of, any_of, match_members
-from envs.rewards.maths.words import choice, extract_statement, same_choices, same_words
+from envs.rewards.maths.words import extract_statement, parse_choice, same_choices, same_words
 
 MAX_ANSWER = 2000  # characters; a longer answer is right only when it is the gold, letter by letter
 MAX_ELEMENTS = 64
@@ -67,13 +67,13 @@ def decide(answer: str, golds: Sequence[str], question: str = "") -> Verdict:
     A text copied from `question` is wrong where the question asks to rewrite it (a number converted, a quotient
     worked out), or where only algebra would match it.
     """
-    return any_of(_decide(answer, gold, question) for gold in golds)
+    return any_of(_decide_one(answer, gold, question) for gold in golds)
 
 
-def _decide(answer: str, gold: str, question: str) -> Verdict:
-    verdict = _compare(answer, gold, PLAIN)
+def _decide_one(answer: str, gold: str, question: str) -> Verdict:
+    verdict = _same_answer(answer, gold, PLAIN)
     if verdict is False and question and len(answer) <= MAX_ANSWER:
-        return is_in_asked_base(_value(clean(answer)), clean(gold), question)
+        return is_in_asked_base(_without_name(clean(answer)), clean(gold), question)
     if verdict is False or not question or answer.strip() == gold.strip() or not is_copied(answer, question):
         return verdict
     if verdict:
@@ -86,27 +86,27 @@ def equivalent(answer: str, gold: str) -> bool:
 
     May take for ever, or all memory, on a hostile text.
     """
-    return bool(_compare(answer, gold, ALGEBRA))
+    return bool(_same_answer(answer, gold, ALGEBRA))
 
 
-def read(gold: str) -> bool:
+def read_gold(gold: str) -> bool:
     """True, after all the work that a comparison has with `gold` alone. May take for ever, as `equivalent` may."""
     if len(gold) <= MAX_ANSWER:
-        _read(clean(gold), MAX_DEPTH)
+        _read_parts(clean(gold), MAX_DEPTH)
     return True
 
 
-def _read(text: str, depth: int) -> None:
-    claim, container = relation(text), collection(text)
+def _read_parts(text: str, depth: int) -> None:
+    claim, container = parse_relation(text), parse_collection(text)
     if claim is None and (container is None or depth == 0):
         ALGEBRA.equal("1", split_unit(text)[0])
         return
     for part in claim.sides if claim is not None else container.elements if container is not None else ():
         if part != text:
-            _read(part, depth - 1)
+            _read_parts(part, depth - 1)
 
 
-def _compare(answer: str, gold: str, means: Means) -> Verdict:
+def _same_answer(answer: str, gold: str, means: Comparison) -> Verdict:
     if answer.strip() == gold.strip():
         return bool(gold.strip())
     if len(answer) > MAX_ANSWER or len(gold) > MAX_ANSWER:
@@ -118,14 +118,17 @@ def _compare(answer: str, gold: str, means: Means) -> Verdict:
     if _DECIMAL_COMMA.match(answer) and _DECIMAL.match(gold):
         answer = answer.replace(",", ".")
     if gold[-1:].isalpha() or gold[-1:] in ")]}.:" or gold[:1] in "([\\ABCDEFGHIJ":
-        option, key = choice(answer), choice(gold)
+        option, key = parse_choice(answer), parse_choice(gold)
         if option is not None and key is not None:
             return option[0] == key[0]
         several = same_choices(answer, gold)
         if several is not None:
             return several and not either
     if is_prose(answer) and is_prose(gold) and same_words(answer, gold):
-        return ratio(split_unit(answer)[1], split_unit(gold)[1]) in (None, 1)  # MHz and mHz are the same letters
+        return conversion_factor(split_unit(answer)[1], split_unit(gold)[1]) in (
+            None,
+            1,
+        )  # MHz and mHz are the same letters
     if r"\ln" in gold and r"\log" not in gold and r"\ln" not in answer:
         answer = _NATURAL.sub(r"\\ln ", answer)
     if r"\cap" in answer and "," in gold and r"\cap" not in gold and _SETS.search(gold):  # a > 0 and b < 0
@@ -136,24 +139,24 @@ def _compare(answer: str, gold: str, means: Means) -> Verdict:
         return False
     verdict = same_moment(answer, gold)
     if verdict is None:
-        verdict = same_based(_value(answer), _value(gold))
+        verdict = same_based(_without_name(answer), _without_name(gold))
     if verdict is not None:
         return verdict
     cases = r"{cases}" in answer or r"{cases}" in gold
     answer = write_cases(answer) if cases else answer
     if cases or parse_labelled(answer) is not None or parse_labelled(gold) is not None:
-        return _same(answer, gold, means, MAX_DEPTH)
-    verdict = _statement(answer, gold, means, MAX_DEPTH)
+        return _same_value(answer, gold, means, MAX_DEPTH)
+    verdict = _same_statement(answer, gold, means, MAX_DEPTH)
     in_words = verdict is False and (is_prose(answer) or answer[:3].lower() == "it ") and not extract_statement(gold)
     statement = extract_statement(answer) if in_words else ""
-    return _compare(statement, gold, means) if statement else verdict
+    return _same_answer(statement, gold, means) if statement else verdict
 
 
-def _statement(answer: str, gold: str, means: Means, depth: int) -> Verdict:
+def _same_statement(answer: str, gold: str, means: Comparison, depth: int) -> Verdict:
     """Two texts that may be equations, inequalities or approximations; `x \\in S` is S."""
-    ours, theirs = relation(answer), relation(gold)
+    ours, theirs = parse_relation(answer), parse_relation(gold)
     if theirs is not None and theirs.kind == r"\approx":
-        return any_of(_statement(answer, side, means, depth) for side in _values(theirs))
+        return any_of(_same_statement(answer, side, means, depth) for side in _approximated_sides(theirs))
     if ours is not None and ours.kind == r"\approx":
         return _compare_approximation(ours, gold, means, depth)
     if "<" in (ours and ours.kind, theirs and theirs.kind):
@@ -163,35 +166,35 @@ def _statement(answer: str, gold: str, means: Means, depth: int) -> Verdict:
     (name, value), (key, target) = split_name(answer), split_name(gold)
     if name == key or not (name and key):
         answer, gold = value, target
-    return _same(answer, gold, means, depth)
+    return _same_value(answer, gold, means, depth)
 
 
-def _values(claim: Relation) -> tuple[str, ...]:
+def _approximated_sides(claim: Relation) -> tuple[str, ...]:
     """The sides of an approximation without what stands first to be named, `x` or nothing."""
     return tuple(side for at, side in enumerate(claim.sides) if side and not (at == 0 and is_variable(side)))
 
 
-def _compare_approximation(approximation: Relation, gold: str, means: Means, depth: int) -> Verdict:
+def _compare_approximation(approximation: Relation, gold: str, means: Comparison, depth: int) -> Verdict:
     """`\\sqrt2 \\approx 1.414` is given for the one and for the other side, if the second is the first one rounded."""
-    sides = _values(approximation)
+    sides = _approximated_sides(approximation)
     pairs = zip(sides, sides[1:], approximation.operators[-len(sides) + 1 :], strict=False)
     right = (
-        _same(next_side, side, means, depth - 1) if operator == "=" else means.rounds(side, next_side)
+        _same_value(next_side, side, means, depth - 1) if operator == "=" else means.rounds(side, next_side)
         for side, next_side, operator in pairs
     )
-    return all_of([any_of(_same(side, _value(gold), means, depth - 1) for side in sides), *right])
+    return all_of([any_of(_same_value(side, _without_name(gold), means, depth - 1) for side in sides), *right])
 
 
-def _value(text: str) -> str:
+def _without_name(text: str) -> str:
     return split_name(text)[1]
 
 
 def _same_equation(
-    answer: tuple[str, Relation | None], gold: tuple[str, Relation | None], means: Means, depth: int
+    answer: tuple[str, Relation | None], gold: tuple[str, Relation | None], means: Comparison, depth: int
 ) -> Verdict:
     """`x = 5` and `5 = x` are 5 with a name; `2x = 4` is x = 2 scaled, which only algebra sees."""
-    name, values = _named_values(*answer)
-    key, targets = _named_values(*gold)
+    name, values = _split_named_values(*answer)
+    key, targets = _split_named_values(*gold)
     ours, theirs = _ARGUMENT.fullmatch(name), _ARGUMENT.fullmatch(key)
     if ours is not None and theirs is not None and ours[1] == theirs[1] and ours[2] != theirs[2]:
         argument = re.compile(rf"(?<![A-Za-z]){ours[2]}(?![A-Za-z])")
@@ -215,41 +218,41 @@ def _same_equation(
         or (is_solved(gold[0]) and name != key and not is_solved(answer[0]))
     ):
         return False
-    return flat(answer[0]) == flat(gold[0]) or means.equal(answer[0], gold[0])
+    return flatten(answer[0]) == flatten(gold[0]) or means.equal(answer[0], gold[0])
 
 
-def _same_chain(values: Sequence[str], targets: Sequence[str], means: Means, depth: int) -> Verdict:
+def _same_chain(values: Sequence[str], targets: Sequence[str], means: Comparison, depth: int) -> Verdict:
     """`2 + 3 = 5` for 5: every side is right, and one of them is worked out."""
     loose = replace(means, same=means.equal)
-    right = [any_of(_same(value, target, loose, depth) for target in targets) for value in values]
-    return all_of([*right, any_of(_same(value, target, means, depth) for target in targets for value in values)])
+    right = [any_of(_same_value(value, target, loose, depth) for target in targets) for value in values]
+    return all_of([*right, any_of(_same_value(value, target, means, depth) for target in targets for value in values)])
 
 
-def _named_values(text: str, claim: Relation | None) -> tuple[str, tuple[str, ...]]:
+def _split_named_values(text: str, claim: Relation | None) -> tuple[str, tuple[str, ...]]:
     if claim is None:
-        return "", (_value(text),)
+        return "", (_without_name(text),)
     sides = claim.sides
     if len(sides) == 2 and is_variable(sides[1]) and not _LABEL.fullmatch(sides[0]):
         sides = sides[::-1]
     if _LABEL.fullmatch(sides[0]):
-        return flat(sides[0]), sides[1:]
+        return flatten(sides[0]), sides[1:]
     return "", sides
 
 
-def _same_region(answer: str, gold: str, means: Means, depth: int) -> Verdict:
+def _same_region(answer: str, gold: str, means: Comparison, depth: int) -> Verdict:
     """Inequalities, each against another one, an interval or a union."""
     if is_solved(gold) and not is_solved(answer):
         return False
-    ours, theirs = named_interval(answer), named_interval(gold)
+    ours, theirs = parse_named_interval(answer), parse_named_interval(gold)
     if ours is not None and theirs is not None and ours[0] != theirs[0]:
         return False
-    answer_spans, gold_spans = spans(answer), spans(gold)
+    answer_spans, gold_spans = parse_spans(answer), parse_spans(gold)
     if answer_spans is not None and gold_spans is not None:
         return answer_spans == gold_spans
     if ours is not None and theirs is not None:
         return _same_collection(ours[1], theirs[1], means, depth - 1)
     for simple, text in ((ours, gold), (theirs, answer)):
-        container = collection(_value(text)) if simple is not None else None
+        container = parse_collection(_without_name(text)) if simple is not None else None
         if simple is not None and not _SETS.search(text):
             if container is None:
                 return False
@@ -258,23 +261,23 @@ def _same_region(answer: str, gold: str, means: Means, depth: int) -> Verdict:
     return means.same(answer, gold)
 
 
-def _same(answer: str, gold: str, means: Means, depth: int) -> Verdict:
-    a, b = flat(answer), flat(gold)
+def _same_value(answer: str, gold: str, means: Comparison, depth: int) -> Verdict:
+    a, b = flatten(answer), flatten(gold)
     if a == b:
         return bool(a)
     if depth <= 0:
         return False
-    if quantity(answer) is None or quantity(gold) is None:  # 1,000 is a number, not a list
+    if parse_quantity(answer) is None or parse_quantity(gold) is None:  # 1,000 is a number, not a list
         verdict = _same_sets(answer, gold)
         if verdict is not None:
             return verdict
-        ours, theirs = collection(answer), collection(gold)
+        ours, theirs = parse_collection(answer), parse_collection(gold)
         if ours is None and theirs is not None and len(theirs.elements) in (2, 3) and _is_components(answer):
-            ours = collection(_UNIT.sub(r"\\unitvector{\1}", answer))
+            ours = parse_collection(_UNIT.sub(r"\\unitvector{\1}", answer))
         if ours is not None and theirs is None and ours.kind.startswith("matrix"):
-            theirs = named_matrix(gold, ours.kind)
+            theirs = parse_named_matrix(gold, ours.kind)
         elif theirs is not None and ours is None and theirs.kind.startswith("matrix"):
-            ours = named_matrix(answer, theirs.kind)
+            ours = parse_named_matrix(answer, theirs.kind)
         if ours is not None and theirs is not None:
             return _same_collection(ours, theirs, means, depth - 1)
         for mine, text, other in ((ours, answer, gold), (theirs, gold, answer)):
@@ -283,8 +286,8 @@ def _same(answer: str, gold: str, means: Means, depth: int) -> Verdict:
             inside = _single_element(mine)
             if inside is not None and (mine is None or mine.kind != "set" or depth == MAX_DEPTH):
                 pair = (inside, other) if text is answer else (other, inside)
-                return _same(*pair, means, depth - (inside[:1] not in "(["))
-            if mine is not None and not mine.kind.startswith("matrix") and quantity(other) is not None:
+                return _same_value(*pair, means, depth - (inside[:1] not in "(["))
+            if mine is not None and not mine.kind.startswith("matrix") and parse_quantity(other) is not None:
                 return False
         return _same_but_units(answer, gold, means, depth)
     return means.same(answer, gold)
@@ -299,7 +302,7 @@ def _same_sets(answer: str, gold: str) -> Verdict:
     """Two sets of numbers, one of them a union or all reals; None where they are anything else."""
     if not any(mark in text for mark in (r"\cup", REALS) for text in (answer, gold)):
         return None
-    ours, theirs = spans(answer), spans(gold)
+    ours, theirs = parse_spans(answer), parse_spans(gold)
     return None if ours is None or theirs is None else ours == theirs
 
 
@@ -312,7 +315,7 @@ def _single_element(container: Collection | None) -> str | None:
     return container.elements[0] if len(container.elements) == 1 else None
 
 
-def _same_but_units(answer: str, gold: str, means: Means, depth: int) -> Verdict:
+def _same_but_units(answer: str, gold: str, means: Comparison, depth: int) -> Verdict:
     (value, unit), (target, gold_unit) = split_unit(answer), split_unit(gold)
     for body, mark, angle, other_unit in ((value, unit, target, gold_unit), (target, gold_unit, value, unit)):
         if mark == "deg" and other_unit in ("", "rad") and r"\pi" in angle:
@@ -323,22 +326,26 @@ def _same_but_units(answer: str, gold: str, means: Means, depth: int) -> Verdict
     elif gold_unit and value.endswith(f" {gold_unit}"):
         value = value.removesuffix(gold_unit)
     elif unit and not gold_unit and infer_unit(unit, gold) != gold:
-        return _same(answer, infer_unit(unit, gold), means, depth - 1)
+        return _same_value(answer, infer_unit(unit, gold), means, depth - 1)
     elif gold_unit and not unit and infer_unit(gold_unit, answer) != answer:
-        return _same(infer_unit(gold_unit, answer), gold, means, depth - 1)
+        return _same_value(infer_unit(gold_unit, answer), gold, means, depth - 1)
     if not unit and not gold_unit:
         return means.same(answer, gold)
-    return same_unit(unit, gold_unit) and _same(value.strip(), target.strip(), means, depth - 1)
+    return same_unit(unit, gold_unit) and _same_value(value.strip(), target.strip(), means, depth - 1)
 
 
-def _same_collection(answer: Collection, key: Collection, means: Means, depth: int) -> Verdict:
+def _same_collection(answer: Collection, key: Collection, means: Comparison, depth: int) -> Verdict:
     answer, key = as_tuple(answer, key.kind), as_tuple(key, answer.kind)
     kinds = {answer.kind, key.kind}
     if max(len(answer.elements), len(key.elements)) > MAX_ELEMENTS or not (len(kinds) == 1 or kinds == {"set", "list"}):
         return False
     if kinds <= {"set", "union"}:
-        correct = [any_of(_member(ours, theirs, means, depth) for theirs in key.elements) for ours in answer.elements]
-        covered = [any_of(_member(ours, theirs, means, depth) for ours in answer.elements) for theirs in key.elements]
+        correct = [
+            any_of(_same_member(ours, theirs, means, depth) for theirs in key.elements) for ours in answer.elements
+        ]
+        covered = [
+            any_of(_same_member(ours, theirs, means, depth) for ours in answer.elements) for theirs in key.elements
+        ]
         return all_of(correct + covered)
     if len(answer.elements) != len(key.elements):
         return False
@@ -347,51 +354,53 @@ def _same_collection(answer: Collection, key: Collection, means: Means, depth: i
     if "list" in kinds:
         return _pair_members(answer.elements, key.elements, means, depth)
     pairs = list(zip(answer.elements, key.elements, strict=True))
-    verdict = all_of(_same(_value(ours), _value(theirs), means, depth) for ours, theirs in pairs)
+    verdict = all_of(_same_value(_without_name(ours), _without_name(theirs), means, depth) for ours, theirs in pairs)
     if verdict or answer.kind != "ratio":
         return verdict
     first, target = f"({answer.elements[0]})", f"({key.elements[0]})"  # 4:10 is 2:5: the cross products agree
     return all_of(means.equal(rf"{first}\cdot ({theirs})", rf"{target}\cdot ({ours})") for ours, theirs in pairs[1:])
 
 
-def _pair_members(answers: Sequence[str], golds: Sequence[str], means: Means, depth: int) -> Verdict:
+def _pair_members(answers: Sequence[str], golds: Sequence[str], means: Comparison, depth: int) -> Verdict:
     """Whether each given member has a gold one for itself: `1, 1, 2` is not `1, 2, 2`."""
-    if _name_all(golds) and not any(map(_left, answers)):  # the names that were left out are an order
-        return all_of(_same(value, _right_side(gold), means, depth) for value, gold in zip(answers, golds, strict=True))
-    return match_members(answers, golds, lambda ours, theirs: _member(ours, theirs, means, depth))
+    if _all_are_named(golds) and not any(map(_left_side, answers)):  # the names that were left out are an order
+        return all_of(
+            _same_value(value, _right_side(gold), means, depth) for value, gold in zip(answers, golds, strict=True)
+        )
+    return match_members(answers, golds, lambda ours, theirs: _same_member(ours, theirs, means, depth))
 
 
-def _left(member: str) -> str:
+def _left_side(member: str) -> str:
     """What an equation names by its left side, `x_1` as `x`; "" where it names nothing."""
-    claim = relation(member)
+    claim = parse_relation(member)
     return claim.sides[0].partition("_")[0].strip() if claim is not None and claim.operators == ("=",) else ""
 
 
 def _right_side(member: str) -> str:
-    claim = relation(member)
+    claim = parse_relation(member)
     return claim.sides[1] if claim is not None else member
 
 
-def _name_all(members: Sequence[str]) -> bool:
-    names = [_left(member) for member in members]
+def _all_are_named(members: Sequence[str]) -> bool:
+    names = [_left_side(member) for member in members]
     return len(names) > 1 and all(names) and len(set(names)) == len(names)
 
 
-def _pair_cases(answers: Sequence[str], golds: Sequence[str], means: Means, depth: int) -> Verdict:
+def _pair_cases(answers: Sequence[str], golds: Sequence[str], means: Comparison, depth: int) -> Verdict:
     """The same values under the same conditions; `otherwise` is what the others leave."""
     ours, theirs = (list(zip(cells[::2], cells[1::2], strict=True)) for cells in (answers, golds))
 
     def same(our_case: tuple[str, str], their_case: tuple[str, str]) -> Verdict:
         conditions = [_OTHERWISE.match(case[1]) is not None for case in (our_case, their_case)]
-        holds = True if any(conditions) else _statement(our_case[1], their_case[1], means, depth)
-        return all_of([_same(our_case[0], their_case[0], means, depth), holds])
+        holds = True if any(conditions) else _same_statement(our_case[1], their_case[1], means, depth)
+        return all_of([_same_value(our_case[0], their_case[0], means, depth), holds])
 
     return match_members(sorted(ours, key=lambda case: _OTHERWISE.match(case[1]) is not None), theirs, same)
 
 
-def _member(answer: str, gold: str, means: Means, depth: int) -> Verdict:
+def _same_member(answer: str, gold: str, means: Comparison, depth: int) -> Verdict:
     """Two members of a list: `x = 1` is 1 and is `x_1 = 1`, but not `y = 1`."""
     (name, value), (key, target) = split_name(answer), split_name(gold)
     if name and key and name.partition("_")[0] != key.partition("_")[0]:
         return False
-    return _statement(value, target, means, depth)
+    return _same_statement(value, target, means, depth)

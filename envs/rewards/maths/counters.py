@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from envs.rewards.maths.text import flat
+from envs.rewards.maths.text import flatten
 
 _COUNTER = re.compile(r"(?<![A-Za-z\\])[kmn](?![A-Za-z])")
 _CLAUSE = re.compile(r"\\?[A-Za-z]+(?:\{Z\})?|\S")
@@ -31,7 +31,7 @@ def _split_counter(text: str) -> tuple[str, str]:
     """`2k\\pi, k \\in \\mathbb{Z}` gives ("2k\\pi", "k"), a text without the clause (text, "")."""
     if "integer" not in text and "Z" not in text:
         return text, ""
-    words = flat(text)
+    words = flatten(text)
     if words.startswith(r"\{") and words.endswith(r"\}"):
         words = words[2:-2]
     tokens = list(_CLAUSE.finditer(words))

@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass
 from math import gcd
 
-from envs.rewards.maths.text import flat
+from envs.rewards.maths.text import flatten
 from envs.rewards.maths.verdict import Verdict
 
 _YEAR = "january february march april may june july august september october november december"
@@ -50,9 +50,9 @@ class Time:
     marked: bool  # with am or pm
 
 
-def date(text: str) -> tuple[int, int, str] | None:
+def parse_date(text: str) -> tuple[int, int, str] | None:
     """`July 4, 1776`, `4 July 1776` and `1776-07-04` are (7, 4, "1776"); a month of a year has the day 0."""
-    words = _WEEKDAY.sub("", flat(text), count=1)
+    words = _WEEKDAY.sub("", flatten(text), count=1)
     for form in _DATES:
         match = form.fullmatch(words)
         if match is None:
@@ -66,9 +66,9 @@ def date(text: str) -> tuple[int, int, str] | None:
     return None
 
 
-def time(text: str) -> Time | None:
+def parse_time(text: str) -> Time | None:
     """A time of day: with a colon, with am or pm, or in words. A bare `3` is none."""
-    words = flat(text).strip(". ")
+    words = flatten(text).strip(". ")
     spoken = _SPOKEN.get(words.lower().removeprefix("at ").removeprefix("12 ").strip())
     if spoken is not None:
         return Time(12 if spoken[2] == "p" else 0, 0, 0, certain=True, marked=True)
@@ -98,25 +98,25 @@ def is_no_arithmetic(text: str) -> bool:
 
     `1:10` may be a ratio, `10/5` a quotient: those are left to the rest.
     """
-    words = flat(text)
+    words = flatten(text)
     if _SCORE.fullmatch(words):
         return True
-    if ":" in words and time(words) is not None:
+    if ":" in words and parse_time(words) is not None:
         hour, _, minute = words.partition(":")
         return not (hour.isdigit() and minute.isdigit()) or hour[0] == "0" or gcd(int(hour), int(minute)) > 1
-    return date(words) is not None and not _UNCERTAIN.fullmatch(words)
+    return parse_date(words) is not None and not _UNCERTAIN.fullmatch(words)
 
 
 def same_moment(answer: str, gold: str) -> Verdict:
     """Two dates, times or scores, of which nothing is computed; None where it takes other rules."""
     if not _MOMENT.search(answer) and not _MOMENT.search(gold):
         return None
-    ours, theirs = time(answer), time(gold)
+    ours, theirs = parse_time(answer), parse_time(gold)
     if ours is not None and theirs is not None:
         return same_time(ours, theirs)
-    day = date(gold)
-    if day is not None and date(answer) == day:
+    day = parse_date(gold)
+    if day is not None and parse_date(answer) == day:
         return True
     if (is_no_arithmetic(answer) or is_no_arithmetic(gold)) and not (":" in answer and ":" in gold):
-        return flat(answer).replace(" ", "").replace("-", ":") == flat(gold).replace(" ", "").replace("-", ":")
+        return flatten(answer).replace(" ", "").replace("-", ":") == flatten(gold).replace(" ", "").replace("-", ":")
     return None

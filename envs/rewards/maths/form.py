@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import re
 
-from envs.rewards.maths.quantity import quantity
-from envs.rewards.maths.structure import is_variable, named_interval, relation, split
+from envs.rewards.maths.quantity import parse_quantity
+from envs.rewards.maths.structure import is_variable, parse_named_interval, parse_relation, split_outside_brackets
 from envs.rewards.maths.text import clean, split_name
 from envs.rewards.maths.typed import compile_rules
 
@@ -85,7 +85,7 @@ def is_unevaluated(answer: str, gold: str) -> bool:
     """Whether `answer` leaves arithmetic to others, or a sum, an integral, ..: `17 \\times 23` for 391."""
     if any(kind.search(answer) and not kind.search(gold) for kind in _KINDS):
         return True
-    if quantity(gold) is None:
+    if parse_quantity(gold) is None:
         return False
     answer = _NOT_IMAGINARY.sub("", _EXPONENT.sub("^1", answer))
     return any(pattern.search(answer) for pattern in _ARITHMETIC)
@@ -96,16 +96,16 @@ def is_copied(answer: str, question: str) -> bool:
     sides = answer.split("=")
     if 1 < len(sides) <= MAX_SIDES and all(side.strip() and is_copied(side, question) for side in sides):
         return True
-    squashed_question = _squash(_CODE.sub(" ", question))
-    texts = {_squash(text).lstrip("+") for text in (answer, split_name(clean(answer))[1])} - {""}
-    if any(_stands_in(text, squashed_question) for text in texts):
+    squashed_question = _canonical_formula(_CODE.sub(" ", question))
+    texts = {_canonical_formula(text).lstrip("+") for text in (answer, split_name(clean(answer))[1])} - {""}
+    if any(_occurs_in_question(text, squashed_question) for text in texts):
         return True
     signs = [_sort_signs(answer), _sort_signs(split_name(clean(answer))[1])]
     formulas = (formula[1] or formula[2] or formula[0] for formula in _FORMULA.finditer(question))
     return any(_sort_signs(formula) in signs for formula in formulas)
 
 
-def _stands_in(text: str, question: str) -> bool:
+def _occurs_in_question(text: str, question: str) -> bool:
     at = question.find(text)
     while at >= 0:
         end = at + len(text)
@@ -123,9 +123,9 @@ def is_rewritten(answer: str, gold: str, question: str) -> bool:
     if r"\approx" in key:
         return r"\approx" not in text
     asks = _REWRITE.search(question) is not None
-    ours, theirs = quantity(text), quantity(key)
+    ours, theirs = parse_quantity(text), parse_quantity(key)
     if ours is None or theirs is None:
-        return asks and (relation(text) is None) is not (relation(key) is None)
+        return asks and (parse_relation(text) is None) is not (parse_relation(key) is None)
     if ours.decimals is None and (theirs.decimals is None or theirs.value.denominator == 1):
         return re.findall("[0-9]+", text) != re.findall("[0-9]+", key)
     return asks and (ours.value != theirs.value or (ours.decimals is None) != (theirs.decimals is None))
@@ -133,26 +133,26 @@ def is_rewritten(answer: str, gold: str, question: str) -> bool:
 
 def is_reordered(answer: str, gold: str) -> bool:
     """Whether they are the same signs in another order or notation: x + 1 and 1 + x, a/b and a fraction."""
-    ours, theirs = (_squash(split_name(clean(text))[1]) for text in (answer, gold))
-    return sorted(_sign(ours)) == sorted(_sign(theirs))
+    ours, theirs = (_canonical_formula(split_name(clean(text))[1]) for text in (answer, gold))
+    return sorted(_with_sign(ours)) == sorted(_with_sign(theirs))
 
 
-def _sign(text: str) -> str:
+def _with_sign(text: str) -> str:
     return text if text[:1] in ("+", "-") else f"+{text}"
 
 
 def _sort_signs(text: str) -> list[str]:
     """The signs of a formula, for which the order of terms and factors does not matter: `-x + 1` has no `+` less."""
-    return sorted(_squash(text).replace("+", ""))
+    return sorted(_canonical_formula(text).replace("+", ""))
 
 
-def _squash(text: str) -> str:
+def _canonical_formula(text: str) -> str:
     """What the same formula has in common however it is set, `+0`, `\\cdot 1` and `-(-` included."""
-    text = _replace(_NEUTRAL, _replace(_SPELLED, text.translate(_POWERS)))
-    return _replace(_SIGNS, _SET.sub("", _FRACTION.sub("/", text)))
+    text = _apply_rules(_NEUTRAL, _apply_rules(_SPELLED, text.translate(_POWERS)))
+    return _apply_rules(_SIGNS, _SET.sub("", _FRACTION.sub("/", text)))
 
 
-def _replace(rules: tuple[tuple[re.Pattern[str], str], ...], text: str) -> str:
+def _apply_rules(rules: tuple[tuple[re.Pattern[str], str], ...], text: str) -> str:
     for pattern, by in rules:
         text = pattern.sub(by, text)
     return text
@@ -164,12 +164,12 @@ def is_solved(text: str) -> bool:
     A curve `y = 2x + 1` is no solution: any equation of it will do.
     """
     for part in re.split(r"\\cup|\\cap|\\setminus", text):
-        for member in split(part.strip(), ","):
-            claim = relation(member)
+        for member in split_outside_brackets(part.strip(), ","):
+            claim = parse_relation(member)
             if claim is None:
                 continue
             if claim.kind == "<":
-                interval = named_interval(member)
+                interval = parse_named_interval(member)
                 if interval is None or not all(_is_constant(end) for end in interval[1].elements if "," not in end):
                     return False
             elif not _is_explicit(claim.sides):
@@ -180,15 +180,15 @@ def is_solved(text: str) -> bool:
 def _is_explicit(sides: tuple[str, ...]) -> bool:
     """`r = d / t`, on either side; y of x is a curve."""
     for name, value in (sides, sides[::-1]) if len(sides) == 2 else ():
-        letters = set(_letters(value))
+        letters = set(_list_letters(value))
         if is_variable(name) and name not in letters and not (name in "xyz" and letters & set("xyz")):
             return True
     return False
 
 
 def _is_constant(text: str) -> bool:
-    return not _letters(_CONSTANTS.sub(" ", text))
+    return not _list_letters(_CONSTANTS.sub(" ", text))
 
 
-def _letters(text: str) -> list[str]:
+def _list_letters(text: str) -> list[str]:
     return re.findall(r"[A-Za-z]", _COMMAND.sub(" ", text))

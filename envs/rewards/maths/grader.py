@@ -92,19 +92,19 @@ class Grader:
     async def grade(self, answer: str, gold: str) -> bool:
         """Whether `answer` answers a question whose answer is `gold`. Raises GraderTimeout, GraderFailed and
         GoldUngradable."""
-        verdict = self._at_once(answer, gold)
+        verdict = self._grade_at_once(answer, gold)
         if verdict is None:
             verdict = await asyncio.wrap_future(self._submit(answer, gold))
         return verdict
 
     def grade_blocking(self, answer: str, gold: str) -> bool:
         """`grade` for scripts and threads."""
-        verdict = self._at_once(answer, gold)
+        verdict = self._grade_at_once(answer, gold)
         return self._submit(answer, gold).result() if verdict is None else verdict
 
     async def grade_any(self, given: str, golds: Sequence[str]) -> bool:
         """Whether one of `golds` is matched. A gold that could not be graded counts only when no other is matched."""
-        verdicts = [self._at_once(given, gold) for gold in golds]
+        verdicts = [self._grade_at_once(given, gold) for gold in golds]
         if any(verdicts):
             return True
         broken: EpisodeBroken | None = None
@@ -143,7 +143,7 @@ class Grader:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _at_once(self, answer: str, gold: str) -> bool | None:
+    def _grade_at_once(self, answer: str, gold: str) -> bool | None:
         verdict = decide(answer, (gold,))
         if verdict is None:
             with self._lock:
@@ -161,7 +161,7 @@ class Grader:
             verdict = self._verdict(answer, gold)
         except (GraderTimeout, GraderFailed) as error:
             self.timeouts += isinstance(error, GraderTimeout)
-            raise type(error)(f"{error} while grading {_short(answer)} against {_short(gold)}") from error
+            raise type(error)(f"{error} while grading {_shorten(answer)} against {_shorten(gold)}") from error
         with self._lock:
             self._known[answer, gold] = verdict
         return verdict
@@ -177,7 +177,9 @@ class Grader:
                 try:
                     self.ask_worker([gold])
                 except LimitReached:
-                    raise GoldUngradable(f"{spent} while grading {_short(answer)} against {_short(gold)}") from spent
+                    raise GoldUngradable(
+                        f"{spent} while grading {_shorten(answer)} against {_shorten(gold)}"
+                    ) from spent
                 with self._lock:
                     self._read[gold] = True
             self.hopeless += 1
@@ -287,7 +289,7 @@ class _Worker:
             self.process.wait()
 
 
-def _short(text: str) -> str:
+def _shorten(text: str) -> str:
     return repr(text if len(text) <= 60 else text[:60] + "...")
 
 

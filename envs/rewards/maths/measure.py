@@ -60,8 +60,8 @@ class Measure:
 
 
 @lru_cache(maxsize=1024)
-def measure(unit: str) -> Measure | None:
-    """Of `m s^-2`, `m/s2`, `J/(mol K)`; None where a name is not known."""
+def parse_measure(unit: str) -> Measure | None:
+    """The measure of a unit such as `m s^-2`, `m/s2`, `J/(mol K)`; None where a name is not known."""
     factor, powers = Fraction(1), dict[str, int]()
     below = inside = False  # of the last slash, and in the brackets behind it
     factors = 0
@@ -100,7 +100,7 @@ def _make_measure(factor: Fraction, powers: dict[str, int]) -> Measure:
 
 def _find_unit(name: str) -> Measure | None:
     if name in _PLAIN:
-        return _define(_PLAIN[name])
+        return _parse_base_units(_PLAIN[name])
     for size, symbol in ((0, name), *((_PREFIXES[p], name[1:]) for p in _PREFIXES if name[:1] == p)):
         if symbol in _SYMBOLS and not (size and name in ("cd", "Pa")):
             return _scale_unit(symbol, size)
@@ -114,21 +114,21 @@ def _find_unit(name: str) -> Measure | None:
 
 
 def _scale_unit(symbol: str, size: int) -> Measure:
-    definition = _define(_SYMBOLS[symbol])
+    definition = _parse_base_units(_SYMBOLS[symbol])
     return Measure(definition.factor * Fraction(10) ** size, definition.powers)
 
 
-def _define(text: str) -> Measure:
+def _parse_base_units(text: str) -> Measure:
     """Of `1000 g m s^-2`: what stands in the tables is in base units."""
     factor, *parts = text.split()
     split = [part.partition("^") for part in parts]
     return Measure(Fraction(factor), tuple(sorted((name, int(power or 1)) for name, _, power in split)))
 
 
-def ratio(unit: str, to: str) -> Fraction | None:
+def conversion_factor(unit: str, to: str) -> Fraction | None:
     """What a number of one unit is multiplied by to be one of the other: `km` to `m` 1000; None where they measure
     different things."""
-    ours, theirs = measure(unit), measure(to)
+    ours, theirs = parse_measure(unit), parse_measure(to)
     if ours is None or theirs is None or ours.powers != theirs.powers:
         return None
     return ours.factor / theirs.factor

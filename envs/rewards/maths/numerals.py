@@ -54,7 +54,7 @@ _MARKS = {"x": 16, "b": 2, "o": 8}
 _DIGITS = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 
 
-def in_digits(text: str) -> str:
+def write_in_digits(text: str) -> str:
     """A text that begins with a number in words, or is `5 sevenths`, with that number in digits; any other as it is."""
     if len(text) > 100:
         return text
@@ -75,16 +75,16 @@ def in_digits(text: str) -> str:
     sign = ""
     if names[0] in ("minus", "negative"):
         sign, names, words = "-", names[1:], words[1:]
-    used = _length(names)
+    used = _count_number_words(names)
     if used == 0:
         return text
-    value, rest = _cardinal(names[:used]), names[used:]
+    value, rest = _parse_cardinal(names[:used]), names[used:]
     if value is None:
         return text
     below, more = 1, rest[1:]
-    length = _length(more) if rest[:1] == ["and"] else 0
+    length = _count_number_words(more) if rest[:1] == ["and"] else 0
     if length and more[length : length + 1] and more[length] in PARTS:  # two and a half
-        above, parts = _cardinal(more[:length]), PARTS[more[length]]
+        above, parts = _parse_cardinal(more[:length]), PARTS[more[length]]
         if above is None or above >= parts:
             return text
         value, below, used, rest = value * parts + above, parts, used + length + 2, more[length + 1 :]
@@ -98,7 +98,7 @@ def in_digits(text: str) -> str:
     return sign + number + text[words[used - 1][1] :].rstrip(".")
 
 
-def ordinal(text: str) -> int | None:
+def parse_ordinal(text: str) -> int | None:
     """`3rd`, `3^{rd}` and `third` are 3; None for all else."""
     match = _TH.fullmatch(text)
     if match is not None:
@@ -109,7 +109,7 @@ def ordinal(text: str) -> int | None:
     return _ORDINAL.get(words[0]) if len(words) == 1 else None
 
 
-def _length(names: list[str]) -> int:
+def _count_number_words(names: list[str]) -> int:
     """How many words the number takes: `one hundred and five apples` four of them."""
     used = 0
     for at, name in enumerate(names):
@@ -122,7 +122,7 @@ def _length(names: list[str]) -> int:
     return used
 
 
-def _cardinal(names: list[str]) -> int | None:
+def _parse_cardinal(names: list[str]) -> int | None:
     total = current = 0
     last = 10**15
     for name in names:
@@ -148,12 +148,12 @@ def parse_based(text: str) -> tuple[str, int] | None:
     """`2a_{16}` is ("2A", 16); None for what has no base, and where a digit is not below it."""
     match = _PREFIXED.fullmatch(text)
     if match is not None:
-        return _valid(match["digits"], _MARKS[match["mark"].lower()])
+        return _check_digits(match["digits"], _MARKS[match["mark"].lower()])
     for form in _FORMS if "_" in text or "base" in text else ():
         match = form.fullmatch(text)
         if match is not None:
-            base = in_digits(match["base"])
-            return _valid(match["digits"], int(base)) if base.isdigit() else None
+            base = write_in_digits(match["base"])
+            return _check_digits(match["digits"], int(base)) if base.isdigit() else None
     return None
 
 
@@ -176,11 +176,11 @@ def is_in_asked_base(answer: str, gold: str, question: str) -> bool:
     ours = parse_based(answer)
     if ours is None or ours[0] != gold.upper():
         return False
-    bases = {in_digits(name) for name in _NAMED_BASE.findall(question)}
+    bases = {write_in_digits(name) for name in _NAMED_BASE.findall(question)}
     return str(ours[1]) in bases or any(word in question.lower() for word in _BASE_WORDS.get(ours[1], ()))
 
 
-def _valid(digits: str, base: int) -> tuple[str, int] | None:
+def _check_digits(digits: str, base: int) -> tuple[str, int] | None:
     """Letters by themselves are a name: `a_{12}` is a member of a sequence."""
     digits = digits.upper()
     if not 2 <= base <= 36 or any(_DIGITS.index(digit) >= base for digit in digits):

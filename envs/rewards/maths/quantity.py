@@ -8,7 +8,7 @@ from fractions import Fraction
 from functools import lru_cache
 from itertools import pairwise
 
-from envs.rewards.maths.measure import ratio
+from envs.rewards.maths.measure import conversion_factor
 from envs.rewards.maths.units import same_unit, split_unit
 
 MAX_DIGITS = 200  # characters of a number that is read exactly
@@ -42,19 +42,19 @@ class Quantity:
 
 
 @lru_cache(maxsize=1024)
-def quantity(text: str) -> Quantity | None:
+def parse_quantity(text: str) -> Quantity | None:
     """The number that a cleaned text is, with its unit: `5 \\text{ cm}`, `\\frac12`, `1 1/2`, `3\\times10^5`, `50%`."""
     if _INTEGER.fullmatch(text):
         return Quantity(Fraction(int(text)), 0, "")
     if len(text) > MAX_DIGITS:
         return None
-    body, unit = _split(text)
+    body, unit = _split_number(text)
     for form in _FORMS:
         match = form.fullmatch(body)
         if match is not None:
             break
     else:
-        return _together(text)
+        return _parse_compound(text)
     group = match.groupdict()
     a, b = group["a"].replace(",", ""), (group.get("b") or "1").replace(",", "")
     if Fraction(b) == 0:
@@ -69,13 +69,13 @@ def quantity(text: str) -> Quantity | None:
     return Quantity(-value if group["sign"] == "-" else value, decimals, unit)
 
 
-def _split(text: str) -> tuple[str, str]:
+def _split_number(text: str) -> tuple[str, str]:
     if text.endswith("%"):
         return text[:-1].strip(), "%"
     return split_unit(text)
 
 
-def _together(text: str) -> Quantity | None:
+def _parse_compound(text: str) -> Quantity | None:
     """`2 h 30 min`, in the smallest of its units; None where they measure different things."""
     parts: list[tuple[Fraction, str]] = []
     at = 0
@@ -87,7 +87,7 @@ def _together(text: str) -> Quantity | None:
         at = match.end()
     if at < len(text) or len(parts) < 2 or not all(unit for _, unit in parts):
         return None
-    steps = [ratio(unit, parts[-1][1]) for _, unit in parts]
+    steps = [conversion_factor(unit, parts[-1][1]) for _, unit in parts]
     sizes = [step for step in steps if step is not None]
     if len(sizes) != len(parts) or any(size <= after for size, after in pairwise(sizes)):
         return None
@@ -106,7 +106,7 @@ def same_quantity(answer: Quantity, gold: Quantity) -> bool:
         # A unit may be left out, or added: 50 for 50%, and 50% for 50. But 0.5% is not 0.5: there the sign is a factor.
         return percent.value == plain.value and (abs(plain.value) >= 1 if percent is gold else abs(plain.value) > 1)
     if not same_unit(answer.unit, gold.unit):
-        step = ratio(answer.unit, gold.unit)
+        step = conversion_factor(answer.unit, gold.unit)
         return step is not None and answer.value * step == gold.value
     return answer.value == gold.value or _is_rounding(answer, gold) or _is_rounding(gold, answer)
 

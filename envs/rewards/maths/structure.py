@@ -7,8 +7,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from fractions import Fraction
 
-from envs.rewards.maths.quantity import quantity
-from envs.rewards.maths.text import flat, is_prose, split_name
+from envs.rewards.maths.quantity import parse_quantity
+from envs.rewards.maths.text import flatten, is_prose, split_name
 
 _MATRIX = re.compile(r"\\begin\s?\{[pbBv]?(?:small)?matrix\}(.*)\\end\s?\{([pbBv]?)(?:small)?matrix\}", re.DOTALL)
 _CASES = re.compile(r"(?:[A-Za-z](?:\([a-z]\))?\s?=\s?)?\\begin\s?\{cases\}(.*)\\end\s?\{cases\}", re.DOTALL)
@@ -62,44 +62,44 @@ class Relation:
         return "=" if kinds == {"="} else r"\approx" if kinds <= {"=", r"\approx"} else "<"
 
 
-def collection(text: str) -> Collection | None:
+def parse_collection(text: str) -> Collection | None:
     """What a cleaned text holds, where it is a list, a set, a tuple or interval, a union, a matrix or cases."""
     if r"{cases}" in text:
-        return _cases(text)
+        return _parse_cases(text)
     if "matrix}" in text or "[" in text or r"\unitvector" in text or "^" in text[-12:]:
-        matrix = _matrix(text) or _components(text)
+        matrix = _parse_matrix(text) or _parse_components(text)
         if matrix is not None:
             return matrix
     parts = parse_labelled(text)
     if parts is not None:
         return Collection("parts", parts)
     if r"\cup" in text:
-        parts = split(text, r"\cup")
+        parts = split_outside_brackets(text, r"\cup")
         if len(parts) > 1:
             return Collection("union", parts)
     if "," in text:
-        parts = split(text, ",")
+        parts = split_outside_brackets(text, ",")
         if len(parts) > 1:
-            return Collection("list", _members(parts))
-    if text.startswith(r"\{") and text.endswith(r"\}") and _closes(text, 1) == len(text) - 1:
+            return Collection("list", _expand_members(parts))
+    if text.startswith(r"\{") and text.endswith(r"\}") and _find_closing(text, 1) == len(text) - 1:
         inside = text[2:-2].strip()
-        return Collection("set", _members(split(inside, ",")) if inside else ())
+        return Collection("set", _expand_members(split_outside_brackets(inside, ",")) if inside else ())
     if text == r"\emptyset":
         return Collection("set", ())
     if text.count(r"\pm") == 1:
-        return Collection("list", _members([text]))
+        return Collection("list", _expand_members([text]))
     if ":" in text and not is_prose(text) and r"\text" not in text:
-        parts = split(text, ":")
+        parts = split_outside_brackets(text, ":")
         if len(parts) > 1 and all(parts):
             return Collection("ratio", parts)
     label = _POINT.match(text)
     text = text[label.end() :] if label is not None else text
-    if text[:1] in _BRACKETS and text[-1:] in (")", "]") and _closes(text, 0) == len(text) - 1:
-        return Collection(text[0] + text[-1], split(text[1:-1], ","))
+    if text[:1] in _BRACKETS and text[-1:] in (")", "]") and _find_closing(text, 0) == len(text) - 1:
+        return Collection(text[0] + text[-1], split_outside_brackets(text[1:-1], ","))
     return None
 
 
-def _cases(text: str) -> Collection | None:
+def _parse_cases(text: str) -> Collection | None:
     """`\\begin{cases} x & x > 0 \\\\ ...`, in any order; a list where the rows are equations without conditions."""
     match = _CASES.fullmatch(text)
     if match is None:
@@ -108,16 +108,16 @@ def _cases(text: str) -> Collection | None:
     cells = [_CONDITION.split(row, maxsplit=1) for row in rows]
     if all(len(row) == 2 for row in cells):
         return Collection("cases", tuple(cell.strip(" ,.") for row in cells for cell in row))
-    return Collection("list", tuple(row.replace("&", "") for row in rows)) if all(map(relation, rows)) else None
+    return Collection("list", tuple(row.replace("&", "") for row in rows)) if all(map(parse_relation, rows)) else None
 
 
 def write_cases(text: str) -> str:
     """`1 if x > 0, -1 otherwise` and `1, x > 0, -1, x \\le 0` as `cases`; any other text as it is."""
     if r"{cases}" in text:
         return text
-    parts = split(_DEFINED.sub("", flat(text)).replace(r"\cap", ","), ",")
+    parts = split_outside_brackets(_DEFINED.sub("", flatten(text)).replace(r"\cap", ","), ",")
     rows = [_WHEN.split(part, maxsplit=1) for part in parts]
-    if len(parts) % 2 == 0 and not any(len(row) == 2 for row in rows) and all(map(relation, parts[1::2])):
+    if len(parts) % 2 == 0 and not any(len(row) == 2 for row in rows) and all(map(parse_relation, parts[1::2])):
         rows = [list(row) for row in zip(parts[::2], parts[1::2], strict=True)]
     if len(rows) < 2 or not all(len(row) == 2 for row in rows):
         return text
@@ -125,14 +125,14 @@ def write_cases(text: str) -> str:
     return rf"\begin{{cases}}{cells}\end{{cases}}"
 
 
-def _matrix(text: str) -> Collection | None:
+def _parse_matrix(text: str) -> Collection | None:
     """Of `\\begin{pmatrix}..` in any brackets but those of a determinant, or of `[[1,2],[3,4]]`."""
-    if text[:1] in _BRACKETS and _closes(text, 0) == len(text) - 1:
+    if text[:1] in _BRACKETS and _find_closing(text, 0) == len(text) - 1:
         inside = text[1:-1].strip()
         if text[0] == "[" and inside.startswith("["):
-            nested = [collection(part) for part in split(inside, ",")]
+            nested = [parse_collection(part) for part in split_outside_brackets(inside, ",")]
             rows = [list(row.elements) for row in nested if row is not None and row.kind == "[]"]
-            return _cells(rows) if len(rows) == len(nested) else None
+            return _make_matrix(rows) if len(rows) == len(nested) else None
         text = inside
     turned = _TRANSPOSED.fullmatch(text) if "^" in text else None
     if turned is not None:
@@ -140,31 +140,31 @@ def _matrix(text: str) -> Collection | None:
     matrix = _MATRIX.fullmatch(text)
     if matrix is None or matrix[2] == "v":
         return None
-    return _cells([row.split("&") for row in matrix[1].strip().removesuffix(r"\\").split(r"\\")])
+    return _make_matrix([row.split("&") for row in matrix[1].strip().removesuffix(r"\\").split(r"\\")])
 
 
 def _transpose(body: str) -> Collection | None:
     """Of a matrix, and of a row such as `(1, 2, 3)`, which becomes a column."""
-    grid = collection(body)
+    grid = parse_collection(body)
     if grid is None or not ((grid.kind in ("()", "[]") and len(grid.elements) > 1) or grid.kind.startswith("matrix")):
         return None
     if grid.kind in ("()", "[]"):
-        return _cells([[element] for element in grid.elements])
+        return _make_matrix([[element] for element in grid.elements])
     columns = int(grid.kind.rpartition("x")[2])
-    return _cells([list(grid.elements[at::columns]) for at in range(columns)])
+    return _make_matrix([list(grid.elements[at::columns]) for at in range(columns)])
 
 
-def named_matrix(text: str, kind: str) -> Collection | None:
+def parse_named_matrix(text: str, kind: str) -> Collection | None:
     """`I_2`, `I` and `\\text{diag}(1, 2)`, where a matrix of the kind is expected."""
     identity, diagonal = _IDENTITY.fullmatch(text), _DIAGONAL.fullmatch(text)
     if identity is None and diagonal is None:
         return None
     cells = (
-        split(diagonal["cells"], ",")
+        split_outside_brackets(diagonal["cells"], ",")
         if diagonal is not None
         else ("1",) * int((identity and identity["size"]) or kind.rpartition("x")[2])
     )
-    return _cells([[cell if at == row else "0" for at in range(len(cells))] for row, cell in enumerate(cells)])
+    return _make_matrix([[cell if at == row else "0" for at in range(len(cells))] for row, cell in enumerate(cells)])
 
 
 def parse_labelled(text: str) -> tuple[str, ...] | None:
@@ -180,13 +180,13 @@ def parse_labelled(text: str) -> tuple[str, ...] | None:
     return parts if all(parts) else None
 
 
-def _cells(rows: list[list[str]]) -> Collection | None:
+def _make_matrix(rows: list[list[str]]) -> Collection | None:
     if len({len(row) for row in rows}) != 1:
         return None
     return Collection(f"matrix {len(rows)}x{len(rows[0])}", tuple(cell.strip() for row in rows for cell in row))
 
 
-def _components(text: str) -> Collection | None:
+def _parse_components(text: str) -> Collection | None:
     """`i + 2j` in bold or with hats: the vector (1, 2)."""
     cells = {"i": "0", "j": "0"}
     start = 0
@@ -223,14 +223,14 @@ def as_tuple(group: Collection, kind: str) -> Collection:
     return group
 
 
-def _members(parts: Iterable[str]) -> tuple[str, ...]:
+def _expand_members(parts: Iterable[str]) -> tuple[str, ...]:
     """With `\\pm` written out: `\\pm 1, 3` holds 1, -1 and 3."""
     signs = ("+", "-")
     spelled = ([part.replace(r"\pm", sign) for sign in signs] if part.count(r"\pm") == 1 else [part] for part in parts)
     return tuple(member for members in spelled for member in members)
 
 
-def split(text: str, separator: str) -> tuple[str, ...]:
+def split_outside_brackets(text: str, separator: str) -> tuple[str, ...]:
     """The stretches between separators that stand in no bracket, stripped."""
     parts, depth, start = [], 0, 0
     for at, letter in enumerate(text):
@@ -244,7 +244,7 @@ def split(text: str, separator: str) -> tuple[str, ...]:
     return (*parts, text[start:].strip())
 
 
-def _closes(text: str, opening: int) -> int:
+def _find_closing(text: str, opening: int) -> int:
     """Where the bracket at `opening` is closed, by any closing bracket: (1, 2] is an interval. -1 where it is not."""
     depth = 0
     for at in range(opening, len(text)):
@@ -254,7 +254,7 @@ def _closes(text: str, opening: int) -> int:
     return -1
 
 
-def relation(text: str) -> Relation | None:
+def parse_relation(text: str) -> Relation | None:
     """The sides and operators of a cleaned text that is one relation; None for a list of them and for none."""
     if _OPERATOR.search(text) is None or r"\cup" in text or r"\cap" in text:
         return None
@@ -281,10 +281,10 @@ def is_variable(text: str) -> bool:
     return _VARIABLE.fullmatch(text) is not None
 
 
-def named_interval(text: str) -> tuple[str, Collection] | None:
+def parse_named_interval(text: str) -> tuple[str, Collection] | None:
     """`x > 3` is ("x", the interval (3, oo)), `1 < x \\le 2` ("x", (1, 2]), `x \\ne 3` a union; None where it takes
     algebra to tell."""
-    claim = relation(text)
+    claim = parse_relation(text)
     if claim is None or claim.kind != "<":
         return None
     sides, operators = claim.sides, claim.operators
@@ -312,40 +312,42 @@ def named_interval(text: str) -> tuple[str, Collection] | None:
 Span = tuple[Fraction | float, bool, Fraction | float, bool]  # from, with it, to, with it
 
 
-def spans(text: str) -> tuple[Span, ...] | None:
+def parse_spans(text: str) -> tuple[Span, ...] | None:
     """The set of numbers that `[0,1] \\cup [1,2]` or `x \\ne 3` is, as disjoint intervals in order; None where its ends
     are no plain numbers, or it is no such set."""
     text = split_name(text)[1]
     if text == REALS:
         return ((float("-inf"), False, float("inf"), False),)
-    interval = named_interval(text)
-    container = interval[1] if interval is not None else collection(text)
+    interval = parse_named_interval(text)
+    container = interval[1] if interval is not None else parse_collection(text)
     if container is None:
         return None
     if container.kind == "union":
-        parts = [spans(part) for part in container.elements]
-        return None if any(part is None for part in parts) else _merge(span for part in parts for span in part or ())
+        parts = [parse_spans(part) for part in container.elements]
+        return (
+            None if any(part is None for part in parts) else _merge_spans(span for part in parts for span in part or ())
+        )
     if container.kind not in ("()", "(]", "[)", "[]", "set"):
         return None
-    ends = [_end(element) for element in container.elements]
+    ends = [_parse_end(element) for element in container.elements]
     numbers = [end for end in ends if end is not None]
     if len(numbers) != len(ends):
         return None
     if container.kind == "set":
-        return _merge((point, True, point, True) for point in numbers)
+        return _merge_spans((point, True, point, True) for point in numbers)
     if len(numbers) != 2 or not numbers[0] < numbers[1]:
         return None
     return ((numbers[0], container.kind[0] == "[", numbers[1], container.kind[1] == "]"),)
 
 
-def _end(text: str) -> Fraction | float | None:
+def _parse_end(text: str) -> Fraction | float | None:
     if text in _INFINITY:
         return float("inf") * _INFINITY[text]
-    number = quantity(text)
+    number = parse_quantity(text)
     return number.value if number is not None and not number.unit else None
 
 
-def _merge(parts: Iterable[Span]) -> tuple[Span, ...]:
+def _merge_spans(parts: Iterable[Span]) -> tuple[Span, ...]:
     """[0, 1] and (1, 2] are [0, 2]; [0, 1) and (1, 2] stay two."""
     merged: list[Span] = []
     for span in sorted(parts, key=lambda span: (span[0], not span[1])):

@@ -11,7 +11,7 @@ from fractions import Fraction
 from functools import lru_cache
 
 from envs.rewards.maths.chinese import spell_out
-from envs.rewards.maths.numerals import in_digits
+from envs.rewards.maths.numerals import write_in_digits
 from envs.rewards.maths.typed import compile_rules, join_lines, write_latex, write_roots
 from envs.text.words import last_boxed
 
@@ -189,7 +189,7 @@ def clean(text: str) -> str:
         text = last_boxed(text) or text
     text = _MARKED_ANSWER.sub("", text)
     if not text.isascii():
-        text = _ascii(write_roots(spell_out(text)))
+        text = _to_ascii(write_roots(spell_out(text)))
     text = (
         write_latex(join_lines(_strip_delimiters(text)))
         .replace(r"\$", "\u00a4")
@@ -207,7 +207,7 @@ def clean(text: str) -> str:
         for pattern, by in (*_OPERATORS, *_SETS):
             text = pattern.sub(by, text)
     if _MIXED_WORDS.search(text):
-        text = _words(text)
+        text = _replace_words(text)
     if "^" in text:
         text = _EXPONENT.sub(r"^{\1}", text)
     if r"\mp" in text and r"\pm" not in text:
@@ -222,14 +222,14 @@ def clean(text: str) -> str:
     return text
 
 
-def _ascii(text: str) -> str:
+def _to_ascii(text: str) -> str:
     """Digits of any script, full-width letters, raised and lowered digits, and the signs that LaTeX has a name for."""
     text = _RAISED.sub(lambda marks: "^{" + "".join(map(_SUPERSCRIPT.__getitem__, marks.group())) + "}", text)
     text = _LOWERED.sub(lambda marks: "_{" + "".join(map(_SUBSCRIPT.__getitem__, marks.group())) + "}", text)
-    return "".join(letter if letter < "\x80" else _letter(letter) for letter in text.translate(_CHARACTERS))
+    return "".join(letter if letter < "\x80" else _letter_to_ascii(letter) for letter in text.translate(_CHARACTERS))
 
 
-def _letter(letter: str) -> str:
+def _letter_to_ascii(letter: str) -> str:
     kind = unicodedata.category(letter)
     if kind == "Nd":
         return str(unicodedata.decimal(letter))
@@ -257,22 +257,25 @@ def _strip_delimiters(text: str) -> str:
     return text
 
 
-def _words(text: str) -> str:
+def _replace_words(text: str) -> str:
     """With the words that mean a sign or a number written as such."""
-    phrase = flat(text)
-    number = in_digits(phrase)
+    phrase = flatten(text)
+    number = write_in_digits(phrase)
     if number != phrase:
         text = number
     for pattern, by in _PLAIN_WORDS:
         text = pattern.sub(by, text)
-    text = _CLOCK.sub(lambda match: rf" \text{{{match[1].lower()}m}}", _SIZE.sub(_size, _DOZENS.sub(_count, text)))
+    text = _CLOCK.sub(
+        lambda match: rf" \text{{{match[1].lower()}m}}",
+        _SIZE.sub(_write_power_of_ten, _DOZENS.sub(_multiply_count, text)),
+    )
     joins = {"and": r" \cap ", "or": r" \cup "} if _INEQUALITY.search(text) else {"and": ", ", "or": ", "}
     text = _AND_OR.sub(lambda match: joins[match[1] or match[2] or match[3]], text)
     text_match = _ALL_TEXT.fullmatch(text.strip())
     if text_match is not None:
         text = text_match[1]
     if len(text) < 60:
-        phrase = flat(text).rstrip(".!")
+        phrase = flatten(text).rstrip(".!")
         for pattern, by in _PHRASES:
             if pattern.fullmatch(phrase):
                 return by
@@ -282,7 +285,7 @@ def _words(text: str) -> str:
     return text
 
 
-def _count(match: re.Match[str]) -> str:
+def _multiply_count(match: re.Match[str]) -> str:
     try:
         number = re.sub(r"\\frac\s?\{(.*)\}\s?\{(.*)\}", r"\1/\2", match[1]).replace(",", "")
         return str(Fraction(number) * _COUNTED[match[2]])
@@ -290,13 +293,13 @@ def _count(match: re.Match[str]) -> str:
         return match[0]
 
 
-def _size(match: re.Match[str]) -> str:
+def _write_power_of_ten(match: re.Match[str]) -> str:
     if match[1] in _COUNTED:
         return rf"\cdot {_COUNTED[match[1]]}"
     return rf"\cdot 10^{{{_POWERS_OF_TEN[match[1]]}}}"
 
 
-def flat(text: str) -> str:
+def flatten(text: str) -> str:
     """A cleaned text without `\\text` and without spaces that separate nothing: what equal texts are compared by."""
     if r"\text" in text:
         text = _TEXT.sub(r" \1 ", text)

@@ -106,16 +106,16 @@ def write_latex(text: str) -> str:
     for pattern, by in _TYPED:
         text = pattern.sub(by, text)
     for pattern in _CHOICES:
-        text = pattern.sub(_choose, text)
-    return _MINUTES.sub(_degrees, text) if r"\circ" in text else text
+        text = pattern.sub(_write_binomial, text)
+    return _MINUTES.sub(_write_degrees, text) if r"\circ" in text else text
 
 
-def _choose(match: re.Match[str]) -> str:
+def _write_binomial(match: re.Match[str]) -> str:
     """`C(10,3)`, `10C3`; C(2, 3) is a point, and 1C2 a number in base 16."""
     return rf"\binom{{{match[1]}}}{{{match[2]}}}" if int(match[1]) >= int(match[2]) else match[0]
 
 
-def _degrees(angle: re.Match[str]) -> str:
+def _write_degrees(angle: re.Match[str]) -> str:
     degrees, minutes, seconds = (Fraction(part or 0) for part in angle.groups())
     value = degrees + minutes / 60 + seconds / 3600
     return rf"\frac{{{value.numerator}}}{{{value.denominator}}}^\circ "

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from functools import lru_cache
 
-from envs.rewards.maths.measure import measure, ratio
+from envs.rewards.maths.measure import conversion_factor, parse_measure
 from envs.rewards.maths.numerals import PARTS
 
 _UNIT_NAMES = {
@@ -120,7 +120,7 @@ def _parse_measured(text: str) -> tuple[str, str] | None:
         return None
     unit = " ".join(tail.split())
     unit = _UNITS.get(unit, unit)
-    if unit in ("C", "F") or measure(unit) is None:
+    if unit in ("C", "F") or parse_measure(unit) is None:
         return None
     return match.group().removesuffix(r"\cdot").strip(), unit
 
@@ -131,12 +131,12 @@ def _split_words(text: str) -> tuple[str, str]:
         if match is None:
             return text, ""
         more = (match["more"] or "").replace(r"\text", "").translate({ord("{"): " ", ord("}"): " "})
-        unit = _unit(match["unit"] + more + _power(match["power"]), bare=False)
+        unit = _normalize_unit(match["unit"] + more + _power_suffix(match["power"]), bare=False)
     else:
         match = _BARE_UNIT.fullmatch(text) if text[-1:].isalpha() or text[-2:-1] in "^{." else None
         if match is None:
             return text, ""
-        unit = _unit(match["unit"] + _power(match["power"]), bare=True)
+        unit = _normalize_unit(match["unit"] + _power_suffix(match["power"]), bare=True)
         if not match["space"] and match["unit"].lower() not in _UNITS:  # 5cm, but 3abc is a product
             unit = ""
     body = match["body"].strip()
@@ -148,19 +148,19 @@ def _split_words(text: str) -> tuple[str, str]:
         or _MANY.search(match["unit"])
         or not match["unit"].isascii()
     )
-    return (body, unit) if unit and counts and (many or unit in _UNIT_NAMES or _measures(unit)) else (text, "")
+    return (body, unit) if unit and counts and (many or unit in _UNIT_NAMES or _is_measurable(unit)) else (text, "")
 
 
-def _measures(unit: str) -> bool:
-    return measure(unit) is not None or any(_UNITS.get(word.rstrip("0123456789"), "") for word in unit.split())
+def _is_measurable(unit: str) -> bool:
+    return parse_measure(unit) is not None or any(_UNITS.get(word.rstrip("0123456789"), "") for word in unit.split())
 
 
-def _power(marks: str | None) -> str:
+def _power_suffix(marks: str | None) -> str:
     return "^" + marks.strip("^{} ") if marks else ""
 
 
 @lru_cache(maxsize=1024)
-def _unit(name: str, *, bare: bool) -> str:
+def _normalize_unit(name: str, *, bare: bool) -> str:
     """`square inches` and `in^2` are in2, `miles per hour` and `mph` mi/h, `red balls` red ball; "" for no unit."""
     if not _LETTERS.fullmatch(name):
         return ""
@@ -198,14 +198,14 @@ def _resolve_unit(word: str) -> str | None:
     exact = _UNITS.get(word)
     if exact is not None or (loose is not None and word == low):
         return exact or loose
-    itself = measure(word)
-    return loose if itself is None or (loose is not None and measure(loose) == itself) else word
+    itself = parse_measure(word)
+    return loose if itself is None or (loose is not None and parse_measure(loose) == itself) else word
 
 
 def infer_unit(unit: str, text: str) -> str:
     """`5000 m` with `m` as text where the other side is in km: one letter is a unit when it measures the same thing."""
     match = _LONE.fullmatch(text)
-    if match is None or ratio(match["unit"], unit) is None:
+    if match is None or conversion_factor(match["unit"], unit) is None:
         return text
     return rf"{match['body']}\text{{ {match['unit']} }}"
 
@@ -220,7 +220,7 @@ def _singular(word: str) -> str:
 
 def same_unit(unit: str, gold: str) -> bool:
     """Whether they may stand for each other: one of them left out, the same, or one with fewer adjectives."""
-    if not unit or not gold or unit == gold or ratio(unit, gold) == 1:
+    if not unit or not gold or unit == gold or conversion_factor(unit, gold) == 1:
         return True
     if _SCALES.get(unit) == gold.removeprefix("deg ") or _SCALES.get(gold) == unit.removeprefix("deg "):
         return True

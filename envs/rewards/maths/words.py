@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 
-from envs.rewards.maths.numerals import ordinal
-from envs.rewards.maths.text import flat, is_prose
+from envs.rewards.maths.numerals import parse_ordinal
+from envs.rewards.maths.text import flatten, is_prose
 
 # B, (B), [B], B), B., Option B, (B) 12, B: 12
 _CHOICE = re.compile(
@@ -39,11 +39,11 @@ _SAID = re.compile(
 
 def extract_statement(text: str) -> str:
     """What a sentence says of its subject: `The function is odd` gives "odd", `It diverges` "diverges"; "" for none."""
-    match = _SAID.fullmatch(flat(text).strip(" .!")) if len(text) < 200 else None
+    match = _SAID.fullmatch(flatten(text).strip(" .!")) if len(text) < 200 else None
     return (match["it"] or match["what"] or match["verb"]) if match is not None else ""
 
 
-def choice(text: str) -> tuple[str, bool] | None:
+def parse_choice(text: str) -> tuple[str, bool] | None:
     """The letter of a choice, and whether it is marked as one: `(B) 12` is ("B", True), `B` ("B", False)."""
     match = _CHOICE.fullmatch(" ".join(_TEXT.sub(r" \1 ", text).split()))
     if match is None:
@@ -63,9 +63,9 @@ def same_choices(answer: str, gold: str) -> bool | None:
     return sorted(_CAPITAL.findall(answer)) == sorted(_CAPITAL.findall(gold))
 
 
-def truth(text: str) -> bool | None:
+def parse_truth(text: str) -> bool | None:
     """`Yes`, `True.`, `correct` and `Yes, it converges` are True, `No, it does not` is False; None for all else."""
-    words = _SUBJECT.sub("", flat(text).casefold().strip(" .!"))
+    words = _SUBJECT.sub("", flatten(text).casefold().strip(" .!"))
     first, *more = _CLAUSE_END.split(words, maxsplit=1)
     value, rest = _TRUTHS.get(first.strip()), more[0] if more else ""
     return None if _UNSURE.search(rest) or (value and _DENIED.search(rest)) else value
@@ -73,17 +73,17 @@ def truth(text: str) -> bool | None:
 
 def same_words(answer: str, gold: str) -> bool:
     """Whether two texts, one of them prose, are the same but for case and punctuation."""
-    place = ordinal(flat(gold))
-    if place is not None and ordinal(flat(answer)) == place:
+    place = parse_ordinal(flatten(gold))
+    if place is not None and parse_ordinal(flatten(answer)) == place:
         return True
     if not (is_prose(answer) or is_prose(gold)):
         return False
-    right = truth(gold)
-    if right is not None and truth(answer) is right:
+    right = parse_truth(gold)
+    if right is not None and parse_truth(answer) is right:
         return True
-    return _spell(answer) == _spell(gold)
+    return _normalize_words(answer) == _normalize_words(gold)
 
 
-def _spell(text: str) -> str:
-    words = " ".join(_PUNCTUATION.sub(" ", flat(text)).casefold().split())
+def _normalize_words(text: str) -> str:
+    words = " ".join(_PUNCTUATION.sub(" ", flatten(text)).casefold().split())
     return _ARTICLE.sub("", _SUBJECT.sub("", words)) or words

@@ -2,7 +2,7 @@
 
 import pytest
 
-from envs.rewards.maths.dates import Time, date, is_no_arithmetic, same_time, time
+from envs.rewards.maths.dates import Time, is_no_arithmetic, parse_date, parse_time, same_time
 
 YEAR = "January February March April May June July August September October November December"
 MONTHS = YEAR.split()
@@ -13,10 +13,10 @@ def test_every_month_has_its_number_in_every_form() -> None:
         day = (number, 4, "1776")
         forms = [f"{name} 4, 1776", f"{name[:3]} 4th, 1776", f"4 {name} 1776", f"the 4th of {name}, 1776"]
         forms += [f"1776-{number:02d}-04", f"{number}/4/1776", f"1776.{number}.4", f"Monday, {name} 4, 1776"]
-        assert [date(form) for form in forms] == [day] * len(forms)
-        assert date(f"{name} 4") == (number, 4, "") and date(f"{name} 1776") == (number, 0, "1776")
-        assert date(f"{number}/1776") == (number, 0, "1776")
-        assert date(f"1776年{number}月4日") == day and date(f"{number}月4号") == (number, 4, "")
+        assert [parse_date(form) for form in forms] == [day] * len(forms)
+        assert parse_date(f"{name} 4") == (number, 4, "") and parse_date(f"{name} 1776") == (number, 0, "1776")
+        assert parse_date(f"{number}/1776") == (number, 0, "1776")
+        assert parse_date(f"1776年{number}月4日") == day and parse_date(f"{number}月4号") == (number, 4, "")
 
 
 @pytest.mark.parametrize(
@@ -38,29 +38,33 @@ def test_every_month_has_its_number_in_every_form() -> None:
     ],
 )
 def test_what_is_a_date(text: str, found: tuple[int, int, str] | None) -> None:
-    assert date(text) == found
+    assert parse_date(text) == found
 
 
 def test_every_hour_with_and_without_its_half_of_the_day() -> None:
     for hour in range(1, 13):
         morning, evening = hour % 12, hour % 12 + 12
-        assert time(f"{hour}:07 AM") == time(f"{hour}.07 a.m.") == Time(morning, 7, 0, certain=True, marked=True)
-        assert time(f"{hour}pm") == Time(evening, 0, 0, certain=True, marked=True)
-        assert time(f"at {hour}:59:58") == Time(hour, 59, 58, certain=False, marked=False)
-        assert time(f"{hour} in the morning") == Time(morning, 0, 0, certain=True, marked=True)
-        assert time(f"{hour} in the evening") == Time(evening, 0, 0, certain=True, marked=True)
-        assert time(f"{hour} o'clock") == Time(hour, 0, 0, certain=False, marked=False)
+        assert (
+            parse_time(f"{hour}:07 AM")
+            == parse_time(f"{hour}.07 a.m.")
+            == Time(morning, 7, 0, certain=True, marked=True)
+        )
+        assert parse_time(f"{hour}pm") == Time(evening, 0, 0, certain=True, marked=True)
+        assert parse_time(f"at {hour}:59:58") == Time(hour, 59, 58, certain=False, marked=False)
+        assert parse_time(f"{hour} in the morning") == Time(morning, 0, 0, certain=True, marked=True)
+        assert parse_time(f"{hour} in the evening") == Time(evening, 0, 0, certain=True, marked=True)
+        assert parse_time(f"{hour} o'clock") == Time(hour, 0, 0, certain=False, marked=False)
     for hour in (0, *range(13, 24)):
-        assert time(f"{hour}:30") == Time(hour, 30, 0, certain=True, marked=False)
-    assert time("24:00") == Time(0, 0, 0, certain=True, marked=False)
-    assert time("09:30") == Time(9, 30, 0, certain=True, marked=False)
-    assert time("noon") == time("12 midday") == Time(12, 0, 0, certain=True, marked=True)
-    assert time("at midnight") == Time(0, 0, 0, certain=True, marked=True)
+        assert parse_time(f"{hour}:30") == Time(hour, 30, 0, certain=True, marked=False)
+    assert parse_time("24:00") == Time(0, 0, 0, certain=True, marked=False)
+    assert parse_time("09:30") == Time(9, 30, 0, certain=True, marked=False)
+    assert parse_time("noon") == parse_time("12 midday") == Time(12, 0, 0, certain=True, marked=True)
+    assert parse_time("at midnight") == Time(0, 0, 0, certain=True, marked=True)
 
 
 @pytest.mark.parametrize("text", ["3", "25:00", "13 pm", "0 am", "3:60", "3.30", "3:5", "", "pm"])
 def test_what_is_no_time(text: str) -> None:
-    assert time(text) is None
+    assert parse_time(text) is None
 
 
 @pytest.mark.parametrize(
@@ -83,7 +87,7 @@ def test_what_is_no_time(text: str) -> None:
     ],
 )
 def test_the_same_time_with_half_of_the_day_left_out(one: str, other: str, same: bool) -> None:
-    ours, theirs = time(one), time(other)
+    ours, theirs = parse_time(one), parse_time(other)
     assert ours is not None and theirs is not None
     assert same_time(ours, theirs) is same_time(theirs, ours) is same
 

@@ -3,7 +3,7 @@
 import pytest
 
 from envs.rewards.maths.compare import decide
-from envs.rewards.maths.numerals import in_digits, ordinal, parse_based, same_based
+from envs.rewards.maths.numerals import parse_based, parse_ordinal, same_based, write_in_digits
 
 WORDS = """
     one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen seventeen eighteen
@@ -33,10 +33,10 @@ def test_numbers_in_words_are_those_in_digits() -> None:
     numbers += [12_345, 900_019, 5_000_000, 7_000_000_012, 20_000_000_000_000]
     short = [number for number in numbers if len(spelled(number).replace("-", " ").split()) <= 12]
     assert len(short) > 250
-    assert [in_digits(spelled(number)) for number in short] == [str(number) for number in short]
-    assert in_digits(spelled(305, " and ")) == "305" and in_digits(spelled(2_000_017, " and ")) == "2000017"
-    assert in_digits(f"minus {spelled(42)}") == "-42" and in_digits("Negative Seven.") == "-7"
-    assert in_digits("a hundred and five apples") == "105 apples" and in_digits("a million") == "1000000"
+    assert [write_in_digits(spelled(number)) for number in short] == [str(number) for number in short]
+    assert write_in_digits(spelled(305, " and ")) == "305" and write_in_digits(spelled(2_000_017, " and ")) == "2000017"
+    assert write_in_digits(f"minus {spelled(42)}") == "-42" and write_in_digits("Negative Seven.") == "-7"
+    assert write_in_digits("a hundred and five apples") == "105 apples" and write_in_digits("a million") == "1000000"
 
 
 @pytest.mark.parametrize(
@@ -65,28 +65,32 @@ def test_numbers_in_words_are_those_in_digits() -> None:
     ],
 )
 def test_what_is_no_number_in_words_stays_as_it_is(text: str) -> None:
-    assert in_digits(text) == text
+    assert write_in_digits(text) == text
 
 
 def test_parts_are_fractions() -> None:
     for value, word in enumerate(ORDINALS[2:], 3):
         assert (
-            in_digits(f"5 {word}s") == rf"\frac{{5}}{{{value}}}" and in_digits(f"1 {word}") == rf"\frac{{1}}{{{value}}}"
+            write_in_digits(f"5 {word}s") == rf"\frac{{5}}{{{value}}}"
+            and write_in_digits(f"1 {word}") == rf"\frac{{1}}{{{value}}}"
         )
-        assert in_digits(f"two {word}s") == rf"\frac{{2}}{{{value}}}"
-    assert in_digits("two halves") == r"\frac{2}{2}" and in_digits("three quarters") == r"\frac{3}{4}"
-    assert in_digits("a quarter") == r"\frac{1}{4}" and in_digits("-3 hundredths") == r"\frac{-3}{100}"
-    assert in_digits("minus two thirds") == r"-\frac{2}{3}" and in_digits("one half cups") == r"\frac{1}{2} cups"
+        assert write_in_digits(f"two {word}s") == rf"\frac{{2}}{{{value}}}"
+    assert write_in_digits("two halves") == r"\frac{2}{2}" and write_in_digits("three quarters") == r"\frac{3}{4}"
+    assert write_in_digits("a quarter") == r"\frac{1}{4}" and write_in_digits("-3 hundredths") == r"\frac{-3}{100}"
+    assert (
+        write_in_digits("minus two thirds") == r"-\frac{2}{3}"
+        and write_in_digits("one half cups") == r"\frac{1}{2} cups"
+    )
 
 
 def test_places_are_counted() -> None:
     for value, word in enumerate(ORDINALS, 1):
-        assert ordinal(word) == value
+        assert parse_ordinal(word) == value
         if value < 10:
-            assert [ordinal(f"{ten}-{word}") for ten in TENS] == [10 * at + value for at in range(2, 10)]
-    assert [ordinal(f"{ten[:-1]}ieth") for ten in TENS] == list(range(20, 100, 10))
-    assert [ordinal(text) for text in ("1st", "2nd", "3^{rd}", "14 th", "123456th")] == [1, 2, 3, 14, 123456]
-    assert [ordinal(text) for text in ("twenty tenth", "ten first", "twenty", "twenty-one first", "", "th")] == [
+            assert [parse_ordinal(f"{ten}-{word}") for ten in TENS] == [10 * at + value for at in range(2, 10)]
+    assert [parse_ordinal(f"{ten[:-1]}ieth") for ten in TENS] == list(range(20, 100, 10))
+    assert [parse_ordinal(text) for text in ("1st", "2nd", "3^{rd}", "14 th", "123456th")] == [1, 2, 3, 14, 123456]
+    assert [parse_ordinal(text) for text in ("twenty tenth", "ten first", "twenty", "twenty-one first", "", "th")] == [
         None
     ] * 6
 
@@ -130,14 +134,16 @@ def test_a_base_may_be_left_out_where_the_key_names_it() -> None:
 
 
 def test_numbers_with_a_part() -> None:
-    assert [in_digits(text) for text in ("five and a half", "5 and a half", "two and three-quarters", "half")] == [
+    assert [
+        write_in_digits(text) for text in ("five and a half", "5 and a half", "two and three-quarters", "half")
+    ] == [
         r"\frac{11}{2}",
         r"5\frac{1}{2}",
         r"\frac{11}{4}",
         r"\frac{1}{2}",
     ]
-    assert in_digits("half of the cake") == r"\frac{1}{2} of the cake"
-    assert in_digits("one and five halves") == "one and five halves"
+    assert write_in_digits("half of the cake") == r"\frac{1}{2} of the cake"
+    assert write_in_digits("one and five halves") == "one and five halves"
 
 
 def test_a_base_that_the_question_names_may_stand_behind_the_answer() -> None:

@@ -4,7 +4,7 @@ from fractions import Fraction
 
 import pytest
 
-from envs.rewards.maths.quantity import Quantity, quantity, same_quantity
+from envs.rewards.maths.quantity import Quantity, parse_quantity, same_quantity
 
 
 @pytest.mark.parametrize(
@@ -33,11 +33,14 @@ from envs.rewards.maths.quantity import Quantity, quantity, same_quantity
     ],
 )
 def test_a_number_is_read_exactly(text: str, value: Fraction, decimals: int | None) -> None:
-    assert quantity(text) == Quantity(value, decimals, "")
+    assert parse_quantity(text) == Quantity(value, decimals, "")
 
 
 def test_a_number_has_two_hundred_characters_at_most() -> None:
-    assert quantity("1" * 199 + ".") == Quantity(Fraction("1" * 199), 0, "") and quantity("1" * 200 + ".") is None
+    assert (
+        parse_quantity("1" * 199 + ".") == Quantity(Fraction("1" * 199), 0, "")
+        and parse_quantity("1" * 200 + ".") is None
+    )
 
 
 @pytest.mark.parametrize(
@@ -65,7 +68,7 @@ def test_a_number_has_two_hundred_characters_at_most() -> None:
 def test_a_percent_sign_and_a_unit(given: str, gold: str, same: bool) -> None:
     def read(text: str) -> Quantity:
         body, _, unit = text.partition(" ")
-        number = quantity(body)
+        number = parse_quantity(body)
         assert number is not None
         return Quantity(number.value, number.decimals, unit or number.unit)
 
@@ -91,7 +94,7 @@ def test_a_percent_sign_and_a_unit(given: str, gold: str, same: bool) -> None:
     ],
 )
 def test_a_decimal_that_ends_nowhere_may_be_rounded(decimal: str, exact: str, same: bool) -> None:
-    rounded, precise = quantity(decimal), quantity(exact)
+    rounded, precise = parse_quantity(decimal), parse_quantity(exact)
     assert rounded is not None and precise is not None
     assert same_quantity(rounded, precise) is same_quantity(precise, rounded) is same
 
@@ -112,4 +115,4 @@ def test_a_decimal_that_ends_nowhere_may_be_rounded(decimal: str, exact: str, sa
 )
 def test_amounts_in_several_units_are_one_in_the_smallest(text: str, found: Quantity | None) -> None:
     spelled = text if text != "2 h" else r"2 \text{ h}"
-    assert quantity(spelled) == found
+    assert parse_quantity(spelled) == found

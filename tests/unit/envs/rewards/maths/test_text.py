@@ -3,7 +3,7 @@
 import pytest
 
 from envs.rewards.maths.compare import equivalent
-from envs.rewards.maths.text import clean, flat, is_prose, split_name
+from envs.rewards.maths.text import clean, flatten, is_prose, split_name
 
 
 @pytest.mark.parametrize(
@@ -56,4 +56,4 @@ def test_words_that_no_mathematics_is_made_of(text: str, expected: bool) -> None
 
 
 def test_what_separates_nothing_does_not_tell_texts_apart() -> None:
-    assert flat(r"5 \text{ cm}") == flat("5  cm") and flat("a b") != flat("ac b")
+    assert flatten(r"5 \text{ cm}") == flatten("5  cm") and flatten("a b") != flatten("ac b")

@@ -4,8 +4,8 @@ from fractions import Fraction
 
 import pytest
 
-from envs.rewards.maths.measure import measure, ratio
-from envs.rewards.maths.quantity import quantity
+from envs.rewards.maths.measure import conversion_factor, parse_measure
+from envs.rewards.maths.quantity import parse_quantity
 from envs.rewards.maths.units import same_unit, split_unit
 
 
@@ -35,12 +35,12 @@ from envs.rewards.maths.units import same_unit, split_unit
     ],
 )
 def test_units_are_converted_exactly(unit: str, to: str, factor: Fraction | None) -> None:
-    assert ratio(unit, to) == factor
+    assert conversion_factor(unit, to) == factor
 
 
 def test_a_prefix_is_a_power_of_ten() -> None:
     powers = {"P": 15, "T": 12, "G": 9, "M": 6, "k": 3, "d": -1, "c": -2, "m": -3, "u": -6, "n": -9, "p": -12, "f": -15}
-    assert {prefix: ratio(f"{prefix}V", "V") for prefix in powers} == {
+    assert {prefix: conversion_factor(f"{prefix}V", "V") for prefix in powers} == {
         prefix: Fraction(10) ** power for prefix, power in powers.items()
     }
     names = {
@@ -54,12 +54,12 @@ def test_a_prefix_is_a_power_of_ten() -> None:
         "pico": -12,
         "femto": -15,
     }
-    assert all(ratio(f"{name}volts", "V") == Fraction(10) ** power for name, power in names.items())
+    assert all(conversion_factor(f"{name}volts", "V") == Fraction(10) ** power for name, power in names.items())
 
 
 @pytest.mark.parametrize("unit", ["", "/", "m/", "m//s", "(m)", "m/((s))", "m)", "m eggs", "m m m m m m m m m", "9"])
 def test_what_is_no_product_of_units(unit: str) -> None:
-    assert measure(unit) is None
+    assert parse_measure(unit) is None
 
 
 @pytest.mark.parametrize(
@@ -115,10 +115,10 @@ def test_one_unit_may_say_more_than_the_other() -> None:
     ],
 )
 def test_numbers_are_read_exactly(text: str, value: Fraction, decimals: int | None, unit: str) -> None:
-    number = quantity(text)
+    number = parse_quantity(text)
     assert number is not None and (number.value, number.decimals, number.unit) == (value, decimals, unit)
 
 
 @pytest.mark.parametrize("text", ["", "1/0", "x", "2 h 3 kg", "30 min 2 h", "2 h 2 h", "1" * 201 + ".", "5 of"])
 def test_what_is_no_number(text: str) -> None:
-    assert quantity(text) is None
+    assert parse_quantity(text) is None
