@@ -23,7 +23,7 @@ from actors.engine import Engine
 from actors.renderer import ChatRenderer
 from actors.specs import EngineFailed, EngineSpec, PromptTooLong
 from envs.agents.app import MAX_BODY, make_chat_app
-from envs.agents.chat import ChatAnswer, ChatRequest, Refused, answer_of, history_key, split_history
+from envs.agents.chat import ChatAnswer, ChatRequest, Refused, history_key, make_chat_answer, split_history
 from envs.services.http import HttpService
 from rlsys.errors import BadInput
 from rlsys.rendering import sampled_report

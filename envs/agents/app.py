@@ -26,7 +26,7 @@ CLIENT_GONE = 499
 
 
 @dataclass(frozen=True, slots=True)
-class Form:
+class ApiForm:
     """In which one of OpenAI's APIs asks and is answered: by an answer's number, the model, the request and answers."""
 
     read: Callable[..., ChatRequest]
@@ -35,14 +35,14 @@ class Form:
 
 
 FORMS = {
-    "/v1/chat/completions": Form(
+    "/v1/chat/completions": ApiForm(
         read_request, lambda number, model, _, answers: completion_json(number, model, answers), chat_events
     ),
-    "/v1/responses": Form(read_response_request, response_json, response_events),
+    "/v1/responses": ApiForm(read_response_request, response_json, response_events),
 }
 
 
-class Answering(Protocol):
+class AnswersRequests(Protocol):
     """What stands behind the app. Each raises Refused."""
 
     model: str  # its name
@@ -64,7 +64,7 @@ class Answering(Protocol):
     def note_refused(self, key: str) -> None: ...
 
 
-def make_chat_app(answering: Answering) -> Starlette:
+def make_chat_app(answering: AnswersRequests) -> Starlette:
     """`read_request` and `read_response_request` say what a request may hold."""
 
     def admit(request: Request) -> str:
@@ -76,9 +76,9 @@ def make_chat_app(answering: Answering) -> Starlette:
     async def models(request: Request) -> Response:
         admit(request)
         model = {"id": answering.model, "object": "model", "created": 0, "owned_by": "rlsys"}
-        return _json({"object": "list", "data": [model]})
+        return _json_response({"object": "list", "data": [model]})
 
-    async def complete(form: Form, request: Request) -> Response:
+    async def complete(form: ApiForm, request: Request) -> Response:
         key = admit(request)
         try:
             return await answer(form, request, key)
@@ -86,7 +86,7 @@ def make_chat_app(answering: Answering) -> Starlette:
             answering.note_refused(key)
             raise
 
-    async def answer(form: Form, request: Request, key: str) -> Response:
+    async def answer(form: ApiForm, request: Request, key: str) -> Response:
         asked = form.read(await _read_json(request), overrides=answering.overrides)
         number = secrets.token_hex(12)
         headers = {OVERRIDES: ", ".join(asked.overridden)} if asked.overridden else {}
@@ -96,10 +96,10 @@ def make_chat_app(answering: Answering) -> Starlette:
             stream = _stream(answers, partial(form.events, number, answering.model, asked), refused)
             return StreamingResponse(stream, media_type="text/event-stream", headers=headers)
         answers_now = await _while_connected(request, answering.answer(key, asked))
-        return _json(form.whole(number, answering.model, asked, answers_now), headers=headers)
+        return _json_response(form.whole(number, answering.model, asked, answers_now), headers=headers)
 
     async def health(_: Request) -> Response:
-        return _json({"status": "unhealthy" if answering.failed else "ok"}, 503 if answering.failed else 200)
+        return _json_response({"status": "unhealthy" if answering.failed else "ok"}, 503 if answering.failed else 200)
 
     routes = [
         *(Route(path, partial(complete, form), methods=["POST"]) for path, form in FORMS.items()),
@@ -113,10 +113,10 @@ def make_chat_app(answering: Answering) -> Starlette:
 async def _refuse(_: Request, error: Exception) -> Response:
     assert isinstance(error, Refused)
     headers = {"retry-after": "1"} if error.status == 429 else {}
-    return _json(error.json(), error.status, headers)
+    return _json_response(error.json(), error.status, headers)
 
 
-def _json(content: Any, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
+def _json_response(content: Any, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
     """In ASCII: half of a surrogate pair, which a client may have sent, has no other form."""
     return Response(json.dumps(content).encode(), status, headers, media_type="application/json")
 

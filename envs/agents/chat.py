@@ -99,14 +99,14 @@ def read_request(body: Any, *, overrides: bool) -> ChatRequest:
             continue
         raise Refused(400, f"{key!r} is not supported here: what is sampled is the policy's own distribution")
     try:
-        messages = read_messages(_plain(body.get("messages")), "messages", ROLES)
+        messages = read_messages(_flatten_contents(body.get("messages")), "messages", ROLES)
     except BadInput as error:
         raise Refused(400, str(error)) from error
     if not messages or messages[-1].role == "assistant":
         raise Refused(400, "messages have to end with one that is not the assistant's")
     settings = TurnSettings(
-        stop=_stops(body.get("stop")),
-        offer=_offer(body, forced=overrides),
+        stop=_read_stop_strings(body.get("stop")),
+        offer=_read_tool_offer(body, forced=overrides),
         max_tokens=read_count(body, "max_completion_tokens", "max_tokens"),
         reports=True,
         logprobs=body.get("logprobs") is True,
@@ -119,10 +119,10 @@ def read_request(body: Any, *, overrides: bool) -> ChatRequest:
     choices = read_count(body, "n") or 1
     if choices > MOST_CHOICES:
         raise Refused(400, f"'n' is {choices}: expected at most {MOST_CHOICES}")
-    options, sampling = body.get("stream_options"), _sampling(body)
+    options, sampling = body.get("stream_options"), _read_sampling(body)
     forced = ["tool_choice"] if body.get("tool_choice") == REQUIRED else []
     return ChatRequest(
-        messages=_named(messages),
+        messages=_name_tool_messages(messages),
         settings=settings,
         choices=choices,
         stream=body.get("stream") is True,
@@ -132,7 +132,7 @@ def read_request(body: Any, *, overrides: bool) -> ChatRequest:
     )
 
 
-def _sampling(body: Mapping[str, Any]) -> dict[str, float]:
+def _read_sampling(body: Mapping[str, Any]) -> dict[str, float]:
     values = {key: body[key] for key in (*SAMPLING, *FURTHER) if body.get(key) is not None}
     for key, value in values.items():
         least, most = SAMPLING.get(key, (-math.inf, math.inf))
@@ -142,7 +142,7 @@ def _sampling(body: Mapping[str, Any]) -> dict[str, float]:
     return values
 
 
-def _plain(messages: Any) -> list[Any]:
+def _flatten_contents(messages: Any) -> list[Any]:
     """Contents in parts as one text, and the developer's messages as the system's."""
     if not isinstance(messages, list):
         raise BadInput('"messages" is no list')
@@ -158,7 +158,7 @@ def _plain(messages: Any) -> list[Any]:
     return plain
 
 
-def _named(messages: tuple[Message, ...]) -> tuple[Message, ...]:
+def _name_tool_messages(messages: tuple[Message, ...]) -> tuple[Message, ...]:
     """A tool's message with the name of the tool whose call it answers. Raises Refused where it answers none."""
     names: dict[str, str] = {}
     named = []
@@ -174,7 +174,7 @@ def _named(messages: tuple[Message, ...]) -> tuple[Message, ...]:
     return tuple(named)
 
 
-def _stops(value: Any) -> tuple[str, ...]:
+def _read_stop_strings(value: Any) -> tuple[str, ...]:
     stops = [value] if isinstance(value, str) else value or []
     if (
         not isinstance(stops, list)
@@ -196,7 +196,7 @@ def read_count(body: Mapping[str, Any], *keys: str) -> int | None:
     return None
 
 
-def _offer(body: Mapping[str, Any], *, forced: bool) -> ToolOffer | None:
+def _read_tool_offer(body: Mapping[str, Any], *, forced: bool) -> ToolOffer | None:
     """forced: a call that is required is left to the policy."""
     tools, choice = body.get("tools"), body.get("tool_choice")
     if choice not in (None, "auto", "none", *([REQUIRED] if forced else [])):
@@ -212,10 +212,10 @@ def _offer(body: Mapping[str, Any], *, forced: bool) -> ToolOffer | None:
             raise Refused(400, "'tools' has to hold functions with a name")
         if not isinstance(parameters, dict | None):
             raise Refused(400, "'parameters' of a tool has to be a JSON schema")
-    return ToolOffer(schemas=tuple(json.dumps(_schema(tool["function"]), ensure_ascii=False) for tool in tools))
+    return ToolOffer(schemas=tuple(json.dumps(_tool_schema(tool["function"]), ensure_ascii=False) for tool in tools))
 
 
-def _schema(function: Mapping[str, Any]) -> Mapping[str, Any]:
+def _tool_schema(function: Mapping[str, Any]) -> Mapping[str, Any]:
     """As chat templates take it; what says how strictly an API reads a call is left out."""
     parameters = function.get("parameters") or {"type": "object", "properties": {}}
     return make_schema(function["name"], str(function.get("description") or ""), parameters)
@@ -239,15 +239,15 @@ def history_key(messages: Sequence[Message], offer: ToolOffer | None) -> bytes:
     return hashlib.sha256(json.dumps(said, sort_keys=True).encode(errors="replace")).digest()
 
 
-def answer_of(text: str, calls: Sequence[ToolCall], settings: TurnSettings, sampled: Sampled) -> ChatAnswer:
+def make_chat_answer(text: str, calls: Sequence[ToolCall], settings: TurnSettings, sampled: Sampled) -> ChatAnswer:
     """calls: those that were read in `text`. A call that is none stays a text, as engines leave it."""
     if sampled.stop is TurnStop.STOP:
         text = text.removesuffix(max((stop for stop in settings.stop if text.endswith(stop)), key=len, default=""))
     calls = tuple(call for call in calls if not call.problem)
-    return ChatAnswer(content=_before_calls(text, calls) if calls else text, calls=calls, sampled=sampled)
+    return ChatAnswer(content=_text_before_calls(text, calls) if calls else text, calls=calls, sampled=sampled)
 
 
-def _before_calls(text: str, calls: Sequence[ToolCall]) -> str:
+def _text_before_calls(text: str, calls: Sequence[ToolCall]) -> str:
     """What a message says before its first call: all of it where its calls stand apart."""
     names = [call.name for call in calls]
     for family in FAMILIES.values():

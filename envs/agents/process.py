@@ -80,7 +80,7 @@ class AgentKeeper:
 
     async def start(self, task: Mapping[str, Any], base_url: str, api_key: str) -> AgentProcess:
         """Raises CallBroke where the keeper cannot be started."""
-        process = await self._ready()
+        process = await self._running_process()
         agent = AgentProcess(next(self._numbers), asyncio.get_running_loop().create_future())
         self._agents[agent.number] = agent
         job = {
@@ -114,7 +114,7 @@ class AgentKeeper:
             await process.close()
         self._lose("the environment was closed")
 
-    async def _ready(self) -> ChildProcess:
+    async def _running_process(self) -> ChildProcess:
         async with self._starting:
             if self._process is None or not self._process.running:
                 await self.close()
@@ -149,7 +149,7 @@ class AgentKeeper:
                 break
             agent = self._agents.pop(line["id"], None)
             if agent is not None and agent.running:
-                agent.ended.set_result(_exit_of(line))
+                agent.ended.set_result(_parse_exit(line))
         self._lose(f"the keeper of agents is gone: {reason}")
 
     def _lose(self, why: str) -> None:
@@ -159,7 +159,7 @@ class AgentKeeper:
                 agent.ended.set_result(AgentExit(code=None, signal=9, why=why, returned=NOTHING, output="", lost=True))
 
 
-def _exit_of(line: Mapping[str, Any]) -> AgentExit:
+def _parse_exit(line: Mapping[str, Any]) -> AgentExit:
     lines = str(line["returned"]).strip().splitlines()
     returned: Any = NOTHING
     with suppress(ValueError, RecursionError):

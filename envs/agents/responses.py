@@ -61,9 +61,9 @@ def read_response_request(body: Any, *, overrides: bool) -> ChatRequest:
     if not isinstance(tools, list) or not isinstance(include, list):
         raise Refused(400, "'tools' and 'include' have to be lists")
     for at, tool in enumerate(tools):
-        _check(tool, f"tools[{at}]", TOOLS)
+        _check_type(tool, f"tools[{at}]", TOOLS)
     chat["tools"] = [{"type": "function", "function": tool} for tool in tools]
-    chat["messages"] = _messages(body)
+    chat["messages"] = _read_input_messages(body)
     chat["max_completion_tokens"] = read_count(body, "max_output_tokens")
     chat["logprobs"] = LOGPROBS in include
     return read_request(chat, overrides=overrides)
@@ -79,7 +79,7 @@ def _refuse_within(key: str, value: Any) -> None:
             )
 
 
-def _check(value: Any, where: str, kinds: Mapping[str, Sequence[str]], usual: str | None = None) -> str:
+def _check_type(value: Any, where: str, kinds: Mapping[str, Sequence[str]], usual: str | None = None) -> str:
     """The type of an item, a part or a tool."""
     if not isinstance(value, dict):
         raise Refused(400, f"{where} is no object")
@@ -92,7 +92,7 @@ def _check(value: Any, where: str, kinds: Mapping[str, Sequence[str]], usual: st
     return kind
 
 
-def _messages(body: Mapping[str, Any]) -> list[dict[str, Any]]:
+def _read_input_messages(body: Mapping[str, Any]) -> list[dict[str, Any]]:
     """Calls belong to the message of the assistant's that they follow, as they were answered."""
     items = body.get("input")
     if isinstance(items, str):
@@ -104,26 +104,28 @@ def _messages(body: Mapping[str, Any]) -> list[dict[str, Any]]:
         messages.append({"role": "system", "content": body["instructions"]})
     for at, item in enumerate(items):
         where = f"input[{at}]"
-        kind = _check(item, where, ITEMS, "message")
+        kind = _check_type(item, where, ITEMS, "message")
         if kind == "message":
-            messages.append({"role": item.get("role"), "content": _text(item.get("content"), f"{where}.content")})
+            messages.append(
+                {"role": item.get("role"), "content": _read_content(item.get("content"), f"{where}.content")}
+            )
         elif kind == "function_call":
             if not messages or messages[-1]["role"] != "assistant":
                 messages.append({"role": "assistant", "content": ""})
             call = {"id": item.get("call_id"), "name": item.get("name"), "arguments": item.get("arguments")}
             messages[-1].setdefault("tool_calls", []).append(call)
         elif kind == "function_call_output":
-            content = _text(item.get("output"), f"{where}.output")
+            content = _read_content(item.get("output"), f"{where}.output")
             messages.append({"role": "tool", "content": content, "tool_call_id": item.get("call_id")})
     return messages
 
 
-def _text(content: Any, where: str) -> Any:
+def _read_content(content: Any, where: str) -> Any:
     """Its parts as those of chat completions."""
     if not isinstance(content, list):
         return content
     for at, part in enumerate(content):
-        _check(part, f"{where}[{at}]", PARTS)
+        _check_type(part, f"{where}[{at}]", PARTS)
     return [{"type": "text", "text": part.get("text")} for part in content]
 
 
@@ -138,7 +140,7 @@ def response_json(number: str, model: str, request: ChatRequest, answers: Sequen
         "status": "incomplete" if cut else "completed",
         "incomplete_details": {"reason": "max_output_tokens"} if cut else None,
         "error": None,
-        "output": _output(number, answer, "incomplete" if cut else "completed"),
+        "output": _output_items(number, answer, "incomplete" if cut else "completed"),
         "tools": [
             {"type": "function", **json.loads(schema)["function"]} for schema in (offer.schemas if offer else ())
         ],
@@ -155,7 +157,7 @@ def response_json(number: str, model: str, request: ChatRequest, answers: Sequen
     }
 
 
-def _output(number: str, answer: ChatAnswer, status: str) -> list[dict[str, Any]]:
+def _output_items(number: str, answer: ChatAnswer, status: str) -> list[dict[str, Any]]:
     """A text, also an empty one where nothing else was said, and each call."""
     items: list[dict[str, Any]] = []
     if answer.content or not answer.calls:
@@ -177,12 +179,12 @@ def response_events(
         error = written.json()
         events: Iterable[dict[str, Any]] = [{**error["error"], **error, "type": "error"}]
     else:
-        events = _events(response_json(number, model, request, written))
+        events = _stream_events(response_json(number, model, request, written))
     for at, event in enumerate(events):
         yield f"event: {event['type']}\ndata: {json.dumps({**event, 'sequence_number': at})}\n\n"
 
 
-def _events(response: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+def _stream_events(response: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
     begun = {**response, "status": "in_progress", "incomplete_details": None, "output": [], "usage": None}
     for name in ("created", "in_progress"):
         yield {"type": f"response.{name}", "response": begun}

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from envs.agents.chat import ChatAnswer, ChatRequest, Refused, answer_of, history_key, split_history
+from envs.agents.chat import ChatAnswer, ChatRequest, Refused, history_key, make_chat_answer, split_history
 from envs.agents.process import NOTHING, AgentExit, AgentKeeper, AgentProcess
 from envs.services.guard import ToolFailed
 from rlsys.summaries import AGENT_ERRORS
@@ -27,7 +27,7 @@ AGENT = "agent"
 
 
 @dataclass(slots=True, eq=False)
-class Asked:
+class PendingRequest:
     request: ChatRequest
     answer: asyncio.Future[ChatAnswer]
 
@@ -36,10 +36,10 @@ class Session:
     """Where the endpoint hands in what an agent asks. It belongs to the event loop of the environments."""
 
     def __init__(self) -> None:
-        self.waiting: deque[Asked] = deque()
+        self.waiting: deque[PendingRequest] = deque()
         self.came = asyncio.Event()
         self.refused = 0  # requests
-        self._open: set[Asked] = set()
+        self._open: set[PendingRequest] = set()
         self._over = ""
 
     async def ask(self, request: ChatRequest) -> list[ChatAnswer]:
@@ -49,7 +49,7 @@ class Session:
         if len(self._open) + request.choices > MOST_WAITING:
             raise Refused(429, f"more than {MOST_WAITING} answers are asked for at once")
         loop = asyncio.get_running_loop()
-        asked = [Asked(request, loop.create_future()) for _ in range(request.choices)]
+        asked = [PendingRequest(request, loop.create_future()) for _ in range(request.choices)]
         self._open.update(asked)
         self.waiting.extend(asked)
         self.came.set()
@@ -92,7 +92,7 @@ class AgentEnv:
         self._idle_s, self._forget = idle_s, forget
         self._answered: dict[bytes, int] = {}  # by the history with the answer: which of the policy's messages it is
         self._turns = 0  # messages of the policy
-        self._current: Asked | None = None
+        self._current: PendingRequest | None = None
         self._exit: AgentExit | None = None
         self._conversations = 0
         self._told = 0  # of the refused requests
@@ -102,13 +102,13 @@ class AgentEnv:
     async def begin(self) -> AgentEnv:
         """Itself, once the agent has asked. Raises ToolFailed where it ends before that."""
         try:
-            exited = await self._next()
+            exited = await self._await_next_request()
         except BaseException:
             await self.close()
             raise
         if exited is not None:
             await self.close()
-            raise _failed(exited)
+            raise _tool_failure(exited)
         return self
 
     @property
@@ -131,19 +131,19 @@ class AgentEnv:
         last = turns_left <= 0
         try:
             self._answer(text, calls, sampled)
-            exited = await self._next(last=last)
+            exited = await self._await_next_request(last=last)
         except BaseException:
             await self.close()
             raise
         if last and (exited is None or exited.code):
-            return Step(end=EpisodeEnd.TURN_LIMIT, metrics=self._counts())
-        return self._continue() if exited is None else self._end(exited)
+            return Step(end=EpisodeEnd.TURN_LIMIT, metrics=self._request_metrics())
+        return self._continue_episode() if exited is None else self._end(exited)
 
     def _answer(self, text: str, calls: tuple[ToolCall, ...], sampled: Sampled) -> None:
         asked, self._current = self._current, None
         assert asked is not None
         self._overridden += bool(asked.request.overridden)
-        answer = answer_of(text, calls, asked.request.settings, sampled)
+        answer = make_chat_answer(text, calls, asked.request.settings, sampled)
         history = history_key((*asked.request.messages, answer.message), asked.request.settings.offer)
         self._answered[history] = self._turns
         self._turns += 1
@@ -151,7 +151,7 @@ class AgentEnv:
         if not self._left:
             asked.answer.set_result(answer)
 
-    async def _next(self, *, last: bool = False) -> AgentExit | None:
+    async def _await_next_request(self, *, last: bool = False) -> AgentExit | None:
         """The agent's end, or None: its next request is the current one. last: no other is answered."""
         session, ended = self._session, self._process.ended
         if last:
@@ -179,18 +179,18 @@ class AgentEnv:
             if not done:
                 raise ToolFailed(FailureKind.TIMEOUT, AGENT, f"it has asked nothing for {self._idle_s:g} s")
 
-    def _continue(self) -> Step:
+    def _continue_episode(self) -> Step:
         messages, settings = self._request.messages, self._request.settings
         history, replies = split_history(messages)
         after = self._answered.get(history_key(history, settings.offer)) if history else None
         if after is not None:
-            return Step(reply=replies, after=after, settings=settings, metrics=self._counts())
+            return Step(reply=replies, after=after, settings=settings, metrics=self._request_metrics())
         self._conversations += 1
         retold = sum(message.role == "assistant" for message in messages)
-        metrics = {**self._counts(), "new_conversations": 1.0, "retold_messages": float(retold)}
+        metrics = {**self._request_metrics(), "new_conversations": 1.0, "retold_messages": float(retold)}
         return Step(reply=messages, reset_context=True, settings=settings, metrics=metrics)
 
-    def _counts(self) -> dict[str, float]:
+    def _request_metrics(self) -> dict[str, float]:
         refused, self._told = self._session.refused - self._told, self._session.refused
         counts = {"retold_messages": 0.0}  # said of each run of agents
         if refused:
@@ -203,12 +203,12 @@ class AgentEnv:
     def _end(self, exited: AgentExit) -> Step:
         """Raises ToolFailed where something else than the policy ended it."""
         if exited.code == 0:
-            return Step(end=EpisodeEnd.ANSWERED, metrics=self._counts())
+            return Step(end=EpisodeEnd.ANSWERED, metrics=self._request_metrics())
         if exited.code is not None and self._left:
             raise ToolFailed(FailureKind.TIMEOUT, AGENT, f"it did not wait for an answer: {exited.last_line}")
         if exited.code is not None:  # it could not go on from what the policy said
-            return Step(end=EpisodeEnd.MALFORMED, metrics={**self._counts(), AGENT_ERRORS: 1.0})
-        raise _failed(exited)
+            return Step(end=EpisodeEnd.MALFORMED, metrics={**self._request_metrics(), AGENT_ERRORS: 1.0})
+        raise _tool_failure(exited)
 
     async def final_state(self) -> Mapping[str, Any]:
         """For the reward and for the trajectory's page."""
@@ -232,7 +232,7 @@ class AgentEnv:
         await self._keeper.end(self._process)
 
 
-def _failed(exited: AgentExit) -> ToolFailed:
+def _tool_failure(exited: AgentExit) -> ToolFailed:
     """Of an agent that something else than the policy ended."""
     how = exited.why or (f"signal {exited.signal} ended it" if exited.signal else f"it ended with code {exited.code}")
     if exited.code == 0:

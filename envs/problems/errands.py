@@ -95,7 +95,7 @@ def to_task(errand: Errand) -> Task:
     return make_generated_task("errand", errand.question, answer_of(errand), record)
 
 
-def of_task(task: Task) -> Errand:
+def errand_of_task(task: Task) -> Errand:
     """Raises BadInput for a task that is none of these."""
     record = task.record
     if record.get("kind") not in KINDS:
@@ -161,11 +161,11 @@ def right_tool(errand: Errand) -> str:
     return {"made": "search", "sum": "python"}.get(errand.kind, "price")
 
 
-def adding(first: str, second: str) -> ToolCall:
+def sum_call(first: str, second: str) -> ToolCall:
     return ToolCall(name="python", arguments={"code": f"print({first} + {second})"})
 
 
-def printed(code: str) -> str:
+def expected_output(code: str) -> str:
     """What the programs that are made here print."""
     inside = code.removeprefix("print(").removesuffix(")")
     return str(compute(inside)) if inside[:1].isdigit() else " ".join(inside.replace("'", "").split(", "))

@@ -122,7 +122,7 @@ def to_task(question: Question) -> Task:
     return make_generated_task("made-up", question.text, question.answer, record)
 
 
-def of_task(task: Task) -> Question:
+def question_of_task(task: Task) -> Question:
     record = task.record
     return Question(start=str(record["start"]), relations=tuple(map(str, record["relations"])), answer=task.answers[0])
 

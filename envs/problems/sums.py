@@ -80,7 +80,7 @@ def to_task(terms: Terms) -> Task:
     return Task(task_id=name, question=question(terms), answers=(str(sum(terms)),), record={"terms": list(terms)})
 
 
-def of_task(task: Task) -> Terms | None:
+def terms_of_task(task: Task) -> Terms | None:
     """None for a task of a file, whose record holds its question too."""
     return tuple(int(term) for term in task.record["terms"]) if task.record.keys() == {"terms"} else None
 

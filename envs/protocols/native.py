@@ -35,14 +35,14 @@ def read_calls(family: Family, text: str, schemas: Sequence[Mapping[str, Any]] =
     body = _after_thought(family, text)
     calls = family.read(body)
     tools = {schema["function"]["name"]: schema["function"].get("parameters", {}) for schema in schemas}
-    if calls and tools and (family.name == "llama3" or calls[0].problem) and _is_other_list(body, tools):
+    if calls and tools and (family.name == "llama3" or calls[0].problem) and _is_list_of_other_calls(body, tools):
         return ()
     if family.typed:
         return calls
-    return tuple(_typed(call, tools.get(call.name, {})) for call in calls)
+    return tuple(_convert_arguments(call, tools.get(call.name, {})) for call in calls)
 
 
-def _is_other_list(text: str, tools: Mapping[str, Any]) -> bool:
+def _is_list_of_other_calls(text: str, tools: Mapping[str, Any]) -> bool:
     """Whether it begins as a list of Python calls does, with a name that is no tool's: `[Point(x=1)]` is an answer."""
     text = without_tags(text)
     return BEGINS_PYTHONIC.match(text) is not None and text[1 : text.index("(")].strip() not in tools
@@ -72,17 +72,17 @@ def _without_thought(family: Family, text: str, opened: str, closes: str) -> str
     return "" if text.lstrip().startswith(opened) else text
 
 
-def _typed(call: ToolCall, schema: Mapping[str, Any]) -> ToolCall:
+def _convert_arguments(call: ToolCall, schema: Mapping[str, Any]) -> ToolCall:
     """Texts as the values that the schema asks for; a text that is no such value stays what it is."""
     properties = schema.get("properties")
     arguments: dict[str, Any] = {}
     for key, text in call.arguments.items():
         field_schema = properties.get(key) if isinstance(properties, Mapping) else None
-        arguments[key] = _value_of(text, field_schema if isinstance(field_schema, Mapping) else {})
+        arguments[key] = _convert_text(text, field_schema if isinstance(field_schema, Mapping) else {})
     return replace(call, arguments=arguments)
 
 
-def _value_of(text: str, schema: Mapping[str, Any]) -> Any:
+def _convert_text(text: str, schema: Mapping[str, Any]) -> Any:
     """A text wherever the schema takes one: "01234" is no number there. `null` is none where it takes that too."""
     value, among = read_json(text), schema.get("enum")
     if value is BROKEN and text.strip() in ("True", "False", "None"):  # as Python writes what a schema asks for
@@ -91,11 +91,11 @@ def _value_of(text: str, schema: Mapping[str, Any]) -> Any:
         return text
     if isinstance(among, list) and value in among:
         return value
-    kinds = _kinds_of(schema, MAX_DEPTH)
+    kinds = _schema_types(schema, MAX_DEPTH)
     return text if "string" in kinds and not (value is None and "null" in kinds) else value
 
 
-def _kinds_of(schema: Any, depth: int) -> set[str]:
+def _schema_types(schema: Any, depth: int) -> set[str]:
     """Names of the types that a schema takes, as far as it says so."""
     if not isinstance(schema, Mapping) or not depth:
         return set()
@@ -106,7 +106,7 @@ def _kinds_of(schema: Any, depth: int) -> set[str]:
     for key in ("anyOf", "oneOf"):
         several = schema.get(key)
         for subschema in several if isinstance(several, list) else ():
-            kinds |= _kinds_of(subschema, depth - 1)
+            kinds |= _schema_types(subschema, depth - 1)
     return kinds
 
 

@@ -22,7 +22,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from envs.protocols.record import ANSWER_CLOSE, ANSWER_OPEN, Asked, Call, Parsed, Protocol, first_between, parse_first
+from envs.protocols.record import (
+    ANSWER_CLOSE,
+    ANSWER_OPEN,
+    Asked,
+    Call,
+    Parsed,
+    Protocol,
+    first_between,
+    parse_first,
+)
 from rlsys.types import Message
 
 SEARCH_OPEN, SEARCH_CLOSE = "<search>", "</search>"

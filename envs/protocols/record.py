@@ -164,19 +164,19 @@ def last_between(text: str, opening: str, closing: str) -> str | None:
     return text[start:end].strip()
 
 
-def answer(text: str) -> str | None:
+def last_answer(text: str) -> str | None:
     """The last answer of a message; an empty tag is the answer "", no complete tag is None."""
     return last_between(text, ANSWER_OPEN, ANSWER_CLOSE)
 
 
-def one_answer(text: str) -> bool:
+def has_one_answer(text: str) -> bool:
     """Whether a message holds exactly one answer tag, opened and closed once, in that order."""
-    return text.count(ANSWER_OPEN) == 1 == text.count(ANSWER_CLOSE) and answer(text) is not None
+    return text.count(ANSWER_OPEN) == 1 == text.count(ANSWER_CLOSE) and last_answer(text) is not None
 
 
 def parse_answer(text: str) -> Parsed:
     """The last answer, where there is no call to look for."""
-    answer_text = answer(text)
+    answer_text = last_answer(text)
     return Malformed() if answer_text is None else Answer(answer_text)
 
 
@@ -194,7 +194,7 @@ def parse_first(text: str, opening: str, closing: str) -> Parsed:
 
 def parse_tags(text: str, opening: str, closing: str) -> Parsed:
     """The last answer, else the first call between two tags."""
-    answer_text, call = answer(text), first_between(text, opening, closing)
+    answer_text, call = last_answer(text), first_between(text, opening, closing)
     if answer_text is not None:
         return Answer(answer_text, with_call=call is not None)
     return Malformed() if call is None else Call(call)

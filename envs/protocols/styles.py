@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from envs.protocols.record import ANSWER_CLOSE, ANSWER_OPEN, answer, write_answer
+from envs.protocols.record import ANSWER_CLOSE, ANSWER_OPEN, last_answer, write_answer
 from envs.text.choice import find_final_letter, find_named
 from envs.text.words import last_boxed, normalize_answer, without_thought
 from rlsys.types import Task
@@ -22,9 +22,9 @@ class Style:
     write: Callable[[str], str]
 
 
-def _letter(text: str, task: Task) -> bool:
+def _names_an_option(text: str, task: Task) -> bool:
     text, letters = without_thought(text), options(task)
-    answer_text = answer(text)
+    answer_text = last_answer(text)
     return (
         find_final_letter(text, letters)[0] if answer_text is None else find_named(answer_text, letters)
     ) is not None
@@ -41,19 +41,19 @@ STYLES: Mapping[str, Style] = {
         instruction=f"Think step by step, then finish with {ANSWER_OPEN}the answer{ANSWER_CLOSE}.",
         stop=(ANSWER_CLOSE,),
         tags=(ANSWER_OPEN, ANSWER_CLOSE),
-        answered=lambda text, _: answer(without_thought(text)) is not None,
+        answered=lambda text, _: last_answer(without_thought(text)) is not None,
         write=write_answer,
     ),
     "choice": Style(
         instruction="Think step by step. The last sentence names one letter: the answer is X.",
-        answered=_letter,
+        answered=_names_an_option,
         write=lambda text: f"The answer is {text}.",
     ),
     "yes_no": Style(
         instruction=f"Think step by step, then finish with {write_answer('yes')} or {write_answer('no')}.",
         stop=(ANSWER_CLOSE,),
         tags=(ANSWER_OPEN, ANSWER_CLOSE),
-        answered=lambda text, _: normalize_answer(answer(without_thought(text)) or "") in ("yes", "no"),
+        answered=lambda text, _: normalize_answer(last_answer(without_thought(text)) or "") in ("yes", "no"),
         write=write_answer,
     ),
     "free": Style(instruction="Think step by step.", answered=lambda text, _: bool(text.strip()), write=str),

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Literal, Optional
 
-from envs.protocols.record import ANSWER_CLOSE, ANSWER_OPEN, one_answer
+from envs.protocols.record import ANSWER_CLOSE, ANSWER_OPEN, has_one_answer
 from envs.rewards import RIGHT
 from envs.rewards.findings import Finding, SumOfFindings, make_finding
 from envs.rewards.length import check_overlong, overlong_findings, overlong_parts
@@ -75,7 +75,7 @@ class AnswerReward(SumOfFindings):
         right = span is not None and same_answer(text[span.start : span.end].strip(), golds)
         if transcript.correct is not None:
             right = transcript.correct
-        formatted = (one_answer(text) if tagged else span is not None) and not transcript.truncated
+        formatted = (has_one_answer(text) if tagged else span is not None) and not transcript.truncated
         correct, form = self._config.correct * right, self._config.format * formatted
         form_of = "answer tag" if tagged else "number"
         wrong = f"no {form_of} in the last message" if span is None else "wrong answer"

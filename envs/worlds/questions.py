@@ -122,7 +122,7 @@ class QuestionsWorld(World):
 
     def demonstration(self, task: Task, seed: int) -> Demonstration:
         """A worked solution: of a made-up sum with the config's noise, else the record's. Raises BadInput without."""
-        terms = sums.of_task(task)
+        terms = sums.terms_of_task(task)
         if terms is not None:
             text, answer = self._sum(terms, self._config.drawn_for(task, seed))
         else:

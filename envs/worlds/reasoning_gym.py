@@ -21,7 +21,7 @@ from typing import Any, Literal, Optional
 from envs.base import Demonstration, World
 from envs.problems.procedural.families import FAMILIES, check_family
 from envs.problems.procedural.tasks import DEFAULT, FamilyConfig, level_of, make_tasks, read_tasks, scorer_request
-from envs.protocols.record import answer
+from envs.protocols.record import last_answer
 from envs.protocols.styles import STYLES
 from envs.tasks.config import TaskConfig
 from envs.tasks.prompts import ExampleLayout, ExamplesConfig, layout_texts, make_examples, show_examples
@@ -35,7 +35,7 @@ from rlsys.seeds import derive_seed
 from rlsys.types import EpisodeEnd, Message, Step, Task
 
 READ: Mapping[str, Callable[[str], str | None]] = {
-    "answer_tag": lambda text: answer(without_thought(text)),
+    "answer_tag": lambda text: last_answer(without_thought(text)),
     "boxed": last_boxed,
 }
 

@@ -14,7 +14,7 @@ from envs.problems.knowledge import (
     episode,
     from_memory,
     generate_questions,
-    of_task,
+    question_of_task,
     to_task,
     write_direct_answer,
     write_flawed,
@@ -78,7 +78,7 @@ class MadeUpQuestions:
         """
         if protocol.name == ITER_RETGEN.name:
             raise BadInput(f"{protocol.name} has no demonstration: the environment decides what is searched")
-        mistake, question = self._mistake, of_task(task)
+        mistake, question = self._mistake, question_of_task(task)
         if not self._config.tools:
             return write_direct_answer(question, self._made.base, protocol, mistake(rng))
         if protocol.calls == 0:
@@ -98,8 +98,8 @@ class MadeUpQuestions:
         solved = ((question.text, self._solved(question, searches=searches)) for question in examples)
         layout = make_examples(replace(config.demonstrations, count=count), solved)
         if follows:
-            return layout, self._write_search(protocol, of_task(task), self._mistake(rng))
-        return layout, write_direct_answer(of_task(task), base, protocol, rng)
+            return layout, self._write_search(protocol, question_of_task(task), self._mistake(rng))
+        return layout, write_direct_answer(question_of_task(task), base, protocol, rng)
 
     def _mistake(self, rng: random.Random) -> random.Random | None:
         """What a mistake is drawn with; None: there is to be none."""

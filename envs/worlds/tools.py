@@ -194,7 +194,7 @@ class ToolsWorld(World):
         """
         if "messages" in task.record:
             return Demonstration(task=task, messages=(*self._prompt(task), *self._recorded(task)))
-        errand = errands.of_task(task)
+        errand = errands.errand_of_task(task)
         rng = self._config.drawn_for(task, seed)
         wrong = rng.random() < self._config.demo_error_rate
         messages = list(self._run_errand(errand, wrong, rng))
@@ -213,7 +213,7 @@ class ToolsWorld(World):
             tool = right
         messages, results = self._round(errands.first_calls(errand, tool), 0)
         if is_both and not wrong:
-            added, results = self._round((errands.adding(*results),), len(results))
+            added, results = self._round((errands.sum_call(*results),), len(results))
             messages += added
         answer = results[0].removesuffix(".").rpartition(" in ")[2] if tool == "search" else results[0]
         return [*messages, Message(role="assistant", content=self.write_answer(answer))]
@@ -236,7 +236,7 @@ class ToolsWorld(World):
         if call.name == "price":
             return errands.price(str(call.arguments["item"]))
         if call.name == "python":
-            return errands.printed(str(call.arguments["code"]))
+            return errands.expected_output(str(call.arguments["code"]))
         return show_documents(self._local(str(call.arguments["query"])))
 
     @cached_property

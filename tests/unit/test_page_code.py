@@ -22,7 +22,7 @@ from hypothesis import strategies as st
 import envs.protocols as table
 from actors.renderer import ChatRenderer
 from envs import WORLDS, make_reward
-from envs.problems.knowledge import KnowledgeConfig, of_task
+from envs.problems.knowledge import KnowledgeConfig, question_of_task
 from envs.protocols import PROTOCOLS
 from envs.rewards import counts_as_solved
 from envs.rewards.transcript import inline_format_of, split_inline
@@ -161,8 +161,8 @@ def test_search_qa_plays_the_protocol_of_the_page(ask: table.Protocol) -> None:
     task = world.tasks("train")[0]
     prompt, *messages = world.demonstration(task, 0).messages
     assert prompt.content.startswith("Ask with <ask>words</ask>") and prompt.content.endswith(task.question)
-    relation = of_task(task).relations[0]
-    assert messages[0].content == f"<ask>{relation} of {of_task(task).start}</ask>"
+    relation = question_of_task(task).relations[0]
+    assert messages[0].content == f"<ask>{relation} of {question_of_task(task).start}</ask>"
     assert messages[1].inline and messages[1].content.startswith(f"<found>The {relation} of ")
     assert messages[-1].content == f"<answer>{task.answers[0]}</answer>"
 

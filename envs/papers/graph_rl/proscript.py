@@ -44,21 +44,21 @@ class ProscriptReward(SumOfFindings):
 
     def findings(self, transcript: Transcript) -> tuple[Finding, ...]:
         constraints = _constraints(transcript.task)
-        chain, span = _chain(lower_ascii(answer_pieces(transcript)))
+        chain, span = _find_answer_chain(lower_ascii(answer_pieces(transcript)))
         if span is None:
             return (Finding(part="constraints", rule="no order: expected step3 -> step1 -> step2"),)
         places = {step: place for place, step in enumerate(chain)}
         counts = Counter(chain)
         findings = []
         for before, after in constraints:
-            wrong = _wrong(before, after, places, counts)
+            wrong = _why_violated(before, after, places, counts)
             rule = f"{before} before {after}" + (f": {wrong}" if wrong else "")
             value = 0.0 if wrong else 1 / len(constraints)
             findings.append(make_finding("constraints", rule, value, transcript.messages, span))
         return tuple(findings)
 
 
-def _wrong(before: str, after: str, places: Mapping[str, int], counts: Mapping[str, int]) -> str:
+def _why_violated(before: str, after: str, places: Mapping[str, int], counts: Mapping[str, int]) -> str:
     """Why a constraint is not satisfied; "" when it is."""
     for step in (before, after):
         if step not in places:
@@ -76,12 +76,12 @@ def _constraints(task: Task) -> list[tuple[str, str]]:
         raise BadInput("is missing or empty", where=where, key='"steps"', expected="a list of texts")
     if not isinstance(raw, (list, tuple)) or not raw:
         raise BadInput("is missing or empty", where=where, key='"constraints"', expected='[["step0", "step3"], ...]')
-    names = {_name(str(step)) or f"step{index}" for index, step in enumerate(steps)}
+    names = {_step_name(str(step)) or f"step{index}" for index, step in enumerate(steps)}
     pairs = []
     for pair in raw:
         if not (isinstance(pair, (list, tuple)) and len(pair) == 2 and all(isinstance(step, str) for step in pair)):
             raise BadInput(f"constraint {pair!r}", where=where, expected='a pair such as ["step0", "step3"]')
-        before, after = (_name(step) or step for step in pair)
+        before, after = (_step_name(step) or step for step in pair)
         for step in (before, after):
             if step not in names:
                 raise BadInput(f"constraint {pair!r}: no {step!r} among its {len(names)} steps", where=where)
@@ -89,13 +89,13 @@ def _constraints(task: Task) -> list[tuple[str, str]]:
     return pairs
 
 
-def _name(text: str) -> str | None:
+def _step_name(text: str) -> str | None:
     """`Step 3: open the door` gives `step3`."""
     match = _STEP.match(text.strip().lower())
     return f"step{int(match[1])}" if match else None
 
 
-def _chain(pieces: Sequence[Piece]) -> tuple[list[str], Span | None]:
+def _find_answer_chain(pieces: Sequence[Piece]) -> tuple[list[str], Span | None]:
     answer = last_span_between(pieces, "<answer>", "</answer>")
     if answer is not None:
         text = next(piece.text for piece in pieces if piece.message == answer.message)

@@ -68,7 +68,7 @@ class AnswerKind:
     asks: str = ""  # kind of judge; "": the paper asks none
     # in addition to the response
     fields: Callable[[Task], dict[str, str]] = lambda task: {"question": full_question(task)}
-    value: Callable[[Task, str], float] = lambda task, verdict: float(verdict.casefold() in _key(task))
+    value: Callable[[Task, str], float] = lambda task, verdict: float(verdict.casefold() in _answer_key(task))
 
 
 class SummaryReward(SumOfFindings):
@@ -84,7 +84,7 @@ class SummaryReward(SumOfFindings):
 
     def judging(self, transcript: Transcript) -> tuple[JudgeRequest, ...]:
         """One summary; none where it is there, where nothing was said, or where the paper reads the answer itself."""
-        text = _text(transcript)
+        text = _answer_text(transcript)
         if not self._way.asks or not text or transcript.judgements or transcript.correct is not None:
             return ()
         return (JudgeRequest(kind=self._way.asks, fields={**self._way.fields(transcript.task), "response": text}),)
@@ -104,7 +104,7 @@ class SummaryReward(SumOfFindings):
         messages = transcript.messages
         if transcript.correct is not None:
             return (make_finding("correct", "as the transcript says", float(transcript.correct), messages, None),)
-        if not _text(transcript):
+        if not _answer_text(transcript):
             return (Finding(part="correct", rule="no answer"),)
         if transcript.judgements and self._way.asks:
             verdict = KINDS[self._way.asks].read(transcript.judgements[0])
@@ -122,16 +122,16 @@ class SummaryReward(SumOfFindings):
         return tuple(replace(finding, part="correct") for finding in self._way.rules(transcript))
 
 
-def _text(transcript: Transcript) -> str:
+def _answer_text(transcript: Transcript) -> str:
     pieces = model_pieces(transcript)
     return pieces[-1].text.strip() if pieces else ""
 
 
-def _key(task: Task) -> tuple[str, ...]:
+def _answer_key(task: Task) -> tuple[str, ...]:
     return tuple(answer.casefold() for answer in answer_key(task))
 
 
-def _by_words(words: Words) -> Callable[[Transcript], tuple[Finding, ...]]:
+def _find_by_words(words: Words) -> Callable[[Transcript], tuple[Finding, ...]]:
     """The word that an answer ends on, compared with the key."""
 
     def rules(transcript: Transcript) -> tuple[Finding, ...]:
@@ -142,14 +142,16 @@ def _by_words(words: Words) -> Callable[[Transcript], tuple[Finding, ...]]:
         word, (start, end) = stated
         span = Span(message=piece.message, start=start, end=end)
         return (
-            make_finding("correct", f"says {word}", float(word in _key(transcript.task)), transcript.messages, span),
+            make_finding(
+                "correct", f"says {word}", float(word in _answer_key(transcript.task)), transcript.messages, span
+            ),
         )
 
     return rules
 
 
-def _mentions(transcript: Transcript) -> tuple[Finding, ...]:
-    right = cover_match(without_thought(_text(transcript)), answer_key(transcript.task))
+def _find_by_mentions(transcript: Transcript) -> tuple[Finding, ...]:
+    right = cover_match(without_thought(_answer_text(transcript)), answer_key(transcript.task))
     return (Finding(part="correct", rule="mentions the answer" if right else "no mention", value=float(right)),)
 
 
@@ -159,20 +161,20 @@ def _score_order(task: Task, verdict: str) -> float:
     return 0.0 if verdict == "UNKNOWN" else PROSCRIPT(summary).value
 
 
-def _with_options(task: Task) -> dict[str, str]:
+def _option_fields(task: Task) -> dict[str, str]:
     choices = [f"{letter}. {text}" for letter, text in options(task).items()]
     return {"question": "\n".join([full_question(task), *choices])}
 
 
-def _word(task: Task) -> dict[str, str]:
+def _word_fields(task: Task) -> dict[str, str]:
     return {"word": answer_key(task)[0]}
 
 
-def _problem(task: Task) -> dict[str, str]:
+def _problem_fields(task: Task) -> dict[str, str]:
     return {"problem": f"{rules_of(task.record.get('query'))}\n\n{task.question}"}
 
 
-def _facts(task: Task) -> dict[str, str]:
+def _fact_fields(task: Task) -> dict[str, str]:
     facts = task.record.get("facts")
     if not isinstance(facts, list | tuple) or not facts:
         raise BadInput("is missing, empty or no list", where=f"task {task.task_id}", key='"facts"')
@@ -184,26 +186,26 @@ _BLOCKS = BlocksworldReward(BlocksworldRewardConfig()).findings
 _LETTER = MultipleChoiceReward(MultipleChoiceRewardConfig()).findings
 
 
-def _yes(task: Task, verdict: str) -> float:
+def _score_yes(task: Task, verdict: str) -> float:
     return float(verdict == "YES")
 
 
 WAYS: dict[str, AnswerKind] = {
-    "strategyqa": AnswerKind(rules=_by_words(YES_NO), asks="summary_strategyqa"),
-    "crosswords": AnswerKind(rules=_LETTER, asks="summary_crosswords", fields=_with_options),
-    "wikidyk": AnswerKind(rules=_mentions, asks="summary_wikidyk", fields=_word, value=_yes),
-    "true_false": AnswerKind(rules=_by_words(TRUE_FALSE)),
-    "stance": AnswerKind(rules=_by_words(STANCE)),
+    "strategyqa": AnswerKind(rules=_find_by_words(YES_NO), asks="summary_strategyqa"),
+    "crosswords": AnswerKind(rules=_LETTER, asks="summary_crosswords", fields=_option_fields),
+    "wikidyk": AnswerKind(rules=_find_by_mentions, asks="summary_wikidyk", fields=_word_fields, value=_score_yes),
+    "true_false": AnswerKind(rules=_find_by_words(TRUE_FALSE)),
+    "stance": AnswerKind(rules=_find_by_words(STANCE)),
     "proscript": AnswerKind(
         rules=PROSCRIPT.findings, asks="summary_proscript", fields=lambda task: {}, value=_score_order
     ),
     "blocks_plan": AnswerKind(
         rules=_BLOCKS,
         asks="summary_blocks_plan",
-        fields=_problem,
+        fields=_problem_fields,
         value=lambda task, verdict: float(verdict == "VALID"),
     ),
     "blocks_verify": AnswerKind(rules=_BLOCKS, asks="summary_blocks_verify", fields=lambda task: {}),
-    "facts": AnswerKind(asks="in_facts", fields=_facts, value=_yes),
-    "yes_no": AnswerKind(rules=_by_words(YES_NO)),
+    "facts": AnswerKind(asks="in_facts", fields=_fact_fields, value=_score_yes),
+    "yes_no": AnswerKind(rules=_find_by_words(YES_NO)),
 }

@@ -13,7 +13,7 @@ from envs.base import Demonstration, World
 from envs.episode import OneMessage
 from envs.papers.graph_rl.graphs.encodings import Encoding, wording
 from envs.papers.graph_rl.graphs.generate import generate
-from envs.papers.graph_rl.graphs.read import of_task, read_problems, to_task
+from envs.papers.graph_rl.graphs.read import problem_of_task, read_problems, to_task
 from envs.papers.graph_rl.graphs.solution import NLGIFT_PATHS, Mistakes, solve, spoil
 from envs.papers.graph_rl.protocol import GRAPH_RL
 from envs.protocols import Answer
@@ -92,7 +92,11 @@ class GraphWorld(World):
         self._config = config
         # The same graph with another question would tell the answer: graphs, not questions, are kept apart.
         self.split = split_tasks(
-            config, make=self._generate_tasks, read=self._read, same=lambda task: of_task(task).digest, what="graph"
+            config,
+            make=self._generate_tasks,
+            read=self._read,
+            same=lambda task: problem_of_task(task).digest,
+            what="graph",
         )
 
     def _read(self, source: str, **how: Any) -> list[Task]:
@@ -116,13 +120,13 @@ class GraphWorld(World):
     def level(self, task: Task) -> str:
         """Its kind and its size: "shortest_path 10+" has 10 to 14 nodes. With `node_labels`, those of the prompt count,
         and not all that there are to draw from."""
-        problem = of_task(task)
+        problem = problem_of_task(task)
         nodes = {problem.source, problem.target}.union(*problem.edges)
         size = problem.num_nodes if self._config.node_labels is None else len(nodes)
         return f"{problem.kind.value} {size // 5 * 5}+"
 
     def env(self, task: Task) -> OneMessage:
-        question = wording(of_task(task), self._config.encoding, self._config.instruction)
+        question = wording(problem_of_task(task), self._config.encoding, self._config.instruction)
         system = (Message(role="system", content=self._config.system),) if self._config.system else ()
         prompt = (*system, Message(role="user", content=question))
         return OneMessage(prompt, GRAPH_RL.stop, lambda text: isinstance(GRAPH_RL.parse(text), Answer))
@@ -130,7 +134,7 @@ class GraphWorld(World):
     def demonstration(self, task: Task, seed: int) -> Demonstration:
         """NLGift's solution in the three parts; in a share `demo_error_rate` of the seeds one with a mistake."""
         config, rng = self._config, self._config.drawn_for(task, seed)
-        problem, paths = of_task(task), config.demo_paths
+        problem, paths = problem_of_task(task), config.demo_paths
         if rng.random() < config.demo_error_rate:
             solution = spoil(problem, config.encoding, rng, num_paths=paths, mistakes=config.demo_mistakes)
         else:

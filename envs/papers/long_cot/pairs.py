@@ -88,7 +88,7 @@ def to_task(problem: PairProblem) -> Task:
     return make_generated_task("pair", problem.question, problem.answer, record)
 
 
-def of_task(task: Task) -> PairProblem | None:
+def problem_of_task(task: Task) -> PairProblem | None:
     """None for a task of a file, whose record holds its question too."""
     if task.record.keys() != {"numbers", "total"}:
         return None
@@ -102,7 +102,7 @@ def solution(problem: PairProblem, rng: random.Random, *, give_up: float, repeat
     first is an old one; the others come in a random order.
     """
     lines: list[str] = []
-    for pair in _order(problem.pairs, rng, repeat):
+    for pair in _draw_order(problem.pairs, rng, repeat):
         right = sum(pair) == problem.total
         lines.append(f"{problem.total}: {pair[0]}+{pair[1]}={sum(pair)} {'yes' if right else 'no'}")
         if right or rng.random() < give_up:
@@ -110,7 +110,7 @@ def solution(problem: PairProblem, rng: random.Random, *, give_up: float, repeat
     return "\n".join(lines), f"{pair[0]}, {pair[1]}"
 
 
-def _order(pairs: list[Pair], rng: random.Random, repeat: float) -> Iterator[Pair]:
+def _draw_order(pairs: list[Pair], rng: random.Random, repeat: float) -> Iterator[Pair]:
     order = rng.sample(pairs, len(pairs))
     for new, pair in enumerate(order):
         while new and rng.random() < repeat:

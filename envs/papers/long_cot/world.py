@@ -73,7 +73,7 @@ class PairsWorld(World):
 
     def demonstration(self, task: Task, seed: int) -> Demonstration:
         """Tries until one is right or it gives up. Raises BadInput for a task of a file."""
-        config, problem = self._config, pairs.of_task(task)
+        config, problem = self._config, pairs.problem_of_task(task)
         if problem is None:
             raise BadInput("not made up: nothing shows how it is solved", where=f"task {task.task_id}")
         rng = config.drawn_for(task, seed)

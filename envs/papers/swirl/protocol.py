@@ -43,18 +43,18 @@ OVER_LIMIT = "No more queries are allowed. Write the answer now, enclosed by <an
 def tool_reply(query: str, result: str, *, max_query: int = 512) -> str:
     """SWiRL's form of a tool's answer: `48 / 2 -> 24.0`. A longer query is cut, so that the context cannot double, and
     stands on one line: what it says on a second one would look like a result."""
-    return f"{_cut(' '.join(query.split()), max_query)} -> {result}"
+    return f"{_cut_query(' '.join(query.split()), max_query)} -> {result}"
 
 
 def result_of(query: str, reply: str) -> str | None:
     """The tool's own words of a `tool_reply`; None for anything else. Of older files too, whose queries have lines."""
-    for echo in (tool_reply(query, ""), f"{_cut(query, 512)} -> "):
+    for echo in (tool_reply(query, ""), f"{_cut_query(query, 512)} -> "):
         if reply.startswith(echo):
             return reply.removeprefix(echo)
     return None
 
 
-def _cut(query: str, most: int) -> str:
+def _cut_query(query: str, most: int) -> str:
     return query if len(query) <= most else query[:most] + "..."
 
 

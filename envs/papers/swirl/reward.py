@@ -17,7 +17,7 @@ from envs.papers.swirl.protocol import SWIRL, SWIRL_MATH, result_of
 from envs.papers.swirl.step_rules import judge_by_rules
 from envs.papers.swirl.sub_trajectories import turns_after_prompt
 from envs.protocols import Call, Protocol
-from envs.protocols.record import Malformed, answer
+from envs.protocols.record import Malformed, last_answer
 from envs.protocols.thoughts import CLOSE
 from envs.rewards import WHOLE
 from envs.rewards.answer import same_answer
@@ -125,7 +125,7 @@ class SwirlReward(SumOfFindings):
     def given(self, transcript: Transcript) -> str:
         """What stands in the answer tag of the last message; "" without one."""
         last = model_pieces(transcript)[-1:]
-        return (answer(last[0].text) or "") if last else ""
+        return (last_answer(last[0].text) or "") if last else ""
 
     def judging(self, transcript: Transcript) -> tuple[JudgeRequest, ...]:
         """One question for each message of the model, with the conversation up to it, and one about the answer; none
@@ -293,7 +293,7 @@ def render_conversation(
     without_mine: with the tool's words alone.
     """
     headings = [MINE if message.role == "assistant" else RESULT for message in talk]
-    texts = _texts(talk, protocol)
+    texts = _message_texts(talk, protocol)
     if without_mine:
         texts = ["" if heading == MINE else text for heading, text in zip(headings, texts, strict=True)]
     room = most_judged + ROOM - sum(len(heading) + 3 for heading in headings) - len(texts[-1])
@@ -304,7 +304,7 @@ def render_conversation(
             texts[at] = _end(texts[at], max_earlier)
             room -= len(texts[at])
         results = [at for at, heading in enumerate(headings[:-1]) if heading == RESULT]
-        most = _level([len(texts[at]) for at in results], room)
+        most = _common_limit([len(texts[at]) for at in results], room)
         for at in results:
             texts[at] = _beginning(texts[at], most)
     return "\n\n".join(f"{heading}\n{text}" for heading, text in zip(headings, texts, strict=True))
@@ -316,7 +316,7 @@ def without_headings(text: str) -> str:
     return _ALONE.sub(r"\1", _NAMED.sub(r"\1", lines))
 
 
-def _texts(talk: Sequence[Message], protocol: Protocol) -> list[str]:
+def _message_texts(talk: Sequence[Message], protocol: Protocol) -> list[str]:
     texts, call = [], ""
     for message in talk:
         text = message.content
@@ -330,7 +330,7 @@ def _texts(talk: Sequence[Message], protocol: Protocol) -> list[str]:
     return texts
 
 
-def _level(lengths: Sequence[int], room: int) -> int:
+def _common_limit(lengths: Sequence[int], room: int) -> int:
     """How long a text may be so that all fit into `room`: what a short one leaves, the long ones have."""
     remaining = len(lengths)
     for length in sorted(lengths):

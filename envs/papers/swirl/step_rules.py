@@ -11,7 +11,7 @@ import re
 from collections.abc import Sequence
 
 from envs.papers.swirl.protocol import OVER_LIMIT, SWIRL, SWIRL_MATH, result_of
-from envs.problems.knowledge import Question, of_task, sentence
+from envs.problems.knowledge import Question, question_of_task, sentence
 from envs.protocols import Answer, Call, Malformed, Parsed, Protocol
 from envs.rewards.answer import same_answer
 from rlsys.errors import BadInput
@@ -44,11 +44,15 @@ def judge_by_rules(task: Task, conversation: Sequence[Message]) -> str:
         return "It is neither a call nor an answer. BAD"
     if isinstance(parsed, Call) and before and before[-1].content == OVER_LIMIT:
         return "No call is left. BAD"
-    results = _results(before, protocol)
-    return _search(of_task(task), results, parsed) if protocol is SWIRL else _calculations(task, results, parsed)
+    results = _calls_with_results(before, protocol)
+    return (
+        _judge_search(question_of_task(task), results, parsed)
+        if protocol is SWIRL
+        else _judge_calculation(task, results, parsed)
+    )
 
 
-def _results(before: Sequence[Message], protocol: Protocol) -> list[tuple[str, str]]:
+def _calls_with_results(before: Sequence[Message], protocol: Protocol) -> list[tuple[str, str]]:
     """Each call with what the tool said: not the call itself, which stands in front of it as the model wrote it."""
     results: list[tuple[str, str]] = []
     call: Parsed = Malformed()
@@ -62,7 +66,7 @@ def _results(before: Sequence[Message], protocol: Protocol) -> list[tuple[str, s
     return results
 
 
-def _search(question: Question, results: Sequence[tuple[str, str]], parsed: Call | Answer) -> str:
+def _judge_search(question: Question, results: Sequence[tuple[str, str]], parsed: Call | Answer) -> str:
     lines = [line for _, result in results for line in result.split("\n")]
     name, missing = question.start, ""
     for relation in question.relations:
@@ -76,7 +80,7 @@ def _search(question: Question, results: Sequence[tuple[str, str]], parsed: Call
             return f"The results do not say what the {missing} of {name} is. BAD"
         return _write_comparison(parsed.text.strip(" .").casefold() == name.casefold())
     words = set(re.findall(r"\w+", parsed.text.casefold())) - _IDLE
-    return _next(missing and f"the {missing} of {name}", words == {missing.casefold(), name.casefold()})
+    return _write_next_step(missing and f"the {missing} of {name}", words == {missing.casefold(), name.casefold()})
 
 
 def _find_value(lines: Sequence[str], relation: str, name: str) -> str | None:
@@ -87,18 +91,18 @@ def _find_value(lines: Sequence[str], relation: str, name: str) -> str | None:
     return None
 
 
-def _calculations(task: Task, results: Sequence[tuple[str, str]], parsed: Call | Answer) -> str:
-    calculated = {_calculation(call) for call, _ in results}
+def _judge_calculation(task: Task, results: Sequence[tuple[str, str]], parsed: Call | Answer) -> str:
+    calculated = {_parse_calculation(call) for call, _ in results}
     steps = [(str(expression), int(result)) for expression, result in task.record["steps"]]
-    missing = next((expression for expression, _ in steps if _calculation(expression) not in calculated), "")
+    missing = next((expression for expression, _ in steps if _parse_calculation(expression) not in calculated), "")
     if isinstance(parsed, Answer):
         if missing:
             return f"The results do not say what {missing} is. BAD"
         return _write_comparison(same_answer(parsed.text, [str(steps[-1][1])]))
-    return _next(missing, _calculation(parsed.text) == _calculation(missing))
+    return _write_next_step(missing, _parse_calculation(parsed.text) == _parse_calculation(missing))
 
 
-def _calculation(text: str) -> Calculation | None:
+def _parse_calculation(text: str) -> Calculation | None:
     """`8*6.0` gives ("*", (6, 8)): where the order does not matter, there is one. None for anything else."""
     match = _CALCULATION.fullmatch(text) if len(text) <= MAX_CALCULATION else None
     if match is None:
@@ -111,7 +115,7 @@ def _write_comparison(right: bool) -> str:
     return "It is what the results say. GOOD" if right else "The results say something else. BAD"
 
 
-def _next(missing: str, is_asked: bool) -> str:
+def _write_next_step(missing: str, is_asked: bool) -> str:
     """missing: what the results do not say yet; "" where they hold the answer."""
     if not missing:
         return "The results hold the answer already. BAD"

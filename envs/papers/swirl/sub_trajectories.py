@@ -58,7 +58,7 @@ def decompose(trajectory: TrajectoryRecord) -> tuple[SubTrajectory, ...]:
 def state_task(step: SubTrajectory) -> Task:
     """The state as a task of one message: its player writes the action again. Its answers stay the task's."""
     fields = {key: value for key, value in step.task.items() if key not in ("task_id", "question", "answers")}
-    state = {"messages": [_plain(message) for message in step.state], "num_prompt": step.num_prompt}
+    state = {"messages": [_message_record(message) for message in step.state], "num_prompt": step.num_prompt}
     return Task(
         task_id=step.name,
         question=str(step.task.get("question", "")),
@@ -70,18 +70,18 @@ def state_task(step: SubTrajectory) -> Task:
 def state_of(task: Task) -> tuple[Message, ...] | None:
     """The whole state, prompt included; None of a task that is no state."""
     state = task.record.get(STATE)
-    return None if state is None else _messages(state["messages"])
+    return None if state is None else _read_messages(state["messages"])
 
 
 def turns_after_prompt(task: Task) -> tuple[Message, ...]:
     """A state's messages after the prompt; () for a task that is no state."""
     state = task.record.get(STATE)
-    return () if state is None else _messages(state["messages"][state["num_prompt"] :])
+    return () if state is None else _read_messages(state["messages"][state["num_prompt"] :])
 
 
-def _plain(message: Message) -> dict[str, Any]:
+def _message_record(message: Message) -> dict[str, Any]:
     return {"role": message.role, "content": message.content} | ({"inline": True} if message.inline else {})
 
 
-def _messages(messages: Sequence[Mapping[str, Any]]) -> tuple[Message, ...]:
+def _read_messages(messages: Sequence[Mapping[str, Any]]) -> tuple[Message, ...]:
     return tuple(Message(**message) for message in messages)

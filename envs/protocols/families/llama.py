@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from envs.protocols.families.family import MAX_CALLS, Family
-from envs.protocols.families.written_json import BROKEN, call_of, decode, dump, is_json, skip_space
+from envs.protocols.families.written_json import BROKEN, decode, dump, is_json, make_call, skip_space
 from rlsys.types import ToolCall
 
 PYTHON_TAG, PYTHON_START, PYTHON_END = "<|python_tag|>", "<|python_start|>", "<|python_end|>"
@@ -120,7 +120,7 @@ def _read_pythonic(text: str) -> tuple[ToolCall, ...]:
     return tuple(calls[:MAX_CALLS])
 
 
-def _end_pythonic(text: str, at: int) -> int:
+def _find_pythonic_end(text: str, at: int) -> int:
     calls, end = _python_calls(text, at)
     return at if calls is BROKEN else end
 
@@ -147,7 +147,7 @@ def _read_llama(text: str) -> tuple[ToolCall, ...]:
         return tuple(calls[:MAX_CALLS])
     at, attempts = 0, 0
     while (match := _BEGINS_LLAMA.search(text, at)) and attempts < MAX_CALLS:  # a bound: each may take the whole text
-        end, are_calls = _end_objects(text, match.start())
+        end, are_calls = _find_objects_end(text, match.start())
         if are_calls and end == len(text):
             calls = _read_objects(text[match.start() :])
             return () if any(call.problem for call in calls) else calls
@@ -160,7 +160,7 @@ def _read_objects(text: str) -> tuple[ToolCall, ...]:
     at = 0
     while at < len(text) and len(calls) < MAX_CALLS:
         value, end = decode(text, at)
-        calls.append(call_of(value, "parameters", "arguments"))
+        calls.append(make_call(value, "parameters", "arguments"))
         at = skip_space(text, end)
         if value is BROKEN or at == len(text):
             break
@@ -171,7 +171,7 @@ def _read_objects(text: str) -> tuple[ToolCall, ...]:
     return tuple(calls)
 
 
-def _end_objects(text: str, at: int) -> tuple[int, bool]:
+def _find_objects_end(text: str, at: int) -> tuple[int, bool]:
     """Of the objects from there on: where they end, and whether each has arguments, as a call's has."""
     are_calls = True
     while True:
@@ -183,7 +183,7 @@ def _end_objects(text: str, at: int) -> tuple[int, bool]:
         at = skip_space(text, at + 1)
 
 
-def _end_llama(text: str, at: int) -> int:
+def _find_llama_end(text: str, at: int) -> int:
     """Of the object there, and of those that follow it: what a thought says of calls is objects too."""
     end = at
     while True:
@@ -207,6 +207,8 @@ PYTHONIC = Family(
     read=_read_pythonic,
     write=_write_pythonic,
     opening="[",
-    end=_end_pythonic,
+    end=_find_pythonic_end,
 )
-LLAMA3 = Family(name="llama3", tags=(PYTHON_TAG,), read=_read_llama, write=_write_llama, opening="{", end=_end_llama)
+LLAMA3 = Family(
+    name="llama3", tags=(PYTHON_TAG,), read=_read_llama, write=_write_llama, opening="{", end=_find_llama_end
+)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from envs.protocols.families.family import MAX_CALLS, Family
-from envs.protocols.families.written_json import BROKEN, MAX_NAME, call_of, decode, dump, skip_space
+from envs.protocols.families.written_json import BROKEN, MAX_NAME, decode, dump, make_call, skip_space
 from envs.text.words import THOUGHT_CLOSE, THOUGHTS
 from rlsys.types import ToolCall
 
@@ -24,11 +24,11 @@ def _read_mistral(text: str) -> tuple[ToolCall, ...]:
         end = skip_space(text, end)
         complete = value is not BROKEN and (end == len(text) or text.startswith(TOOL_CALLS, end))
         if not complete:
-            calls.append(call_of(BROKEN))
+            calls.append(make_call(BROKEN))
         elif isinstance(value, list) and not name:
-            calls += [call_of(entry, "arguments") for entry in value] or [call_of(BROKEN)]
+            calls += [make_call(entry, "arguments") for entry in value] or [make_call(BROKEN)]
         else:
-            calls.append(call_of({"name": name, "arguments": value, "id": call_id}, "arguments"))
+            calls.append(make_call({"name": name, "arguments": value, "id": call_id}, "arguments"))
         at = text.find(TOOL_CALLS, max(end, at + len(TOOL_CALLS)))
     return tuple(calls[:MAX_CALLS])
 
@@ -45,7 +45,7 @@ def _open_mistral(text: str, at: int) -> tuple[int, str, str]:
     return opened, name.strip(), call_id.strip()
 
 
-def _end_mistral(text: str, at: int) -> int:
+def _find_mistral_end(text: str, at: int) -> int:
     start, _, _ = _open_mistral(text, at)
     before = text[at + len(TOOL_CALLS) : start]
     if TOOL_CALLS in before or THOUGHT_CLOSE in before or THINK_CLOSE in before:
@@ -68,6 +68,6 @@ MISTRAL = Family(
     read=_read_mistral,
     write=_write_mistral,
     opening=TOOL_CALLS,
-    end=_end_mistral,
+    end=_find_mistral_end,
     thoughts=THOUGHTS,
 )

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from envs.protocols.families.family import MAX_CALLS, Family
-from envs.protocols.families.written_json import MAX_NAME, call_of, decode, dump, skip_space
+from envs.protocols.families.written_json import MAX_NAME, decode, dump, make_call, skip_space
 from rlsys.types import ToolCall
 
 CALL_OPEN, CALL_CLOSE = "<tool_call>", "</tool_call>"
@@ -38,7 +38,7 @@ def _find_call_end(text: str, at: int, read_one: Callable[[str, int], tuple[Tool
 
 def _read_object(text: str, at: int) -> tuple[ToolCall, int]:
     value, end = decode(text, at)
-    return call_of(value, "arguments", "parameters"), end
+    return make_call(value, "arguments", "parameters"), end
 
 
 def _write_hermes(content: str, calls: Sequence[ToolCall]) -> str:
@@ -83,7 +83,7 @@ def _read_functions(text: str) -> tuple[ToolCall, ...]:
     return tuple(calls)
 
 
-def _end_function(text: str, at: int) -> int:
+def _find_function_end(text: str, at: int) -> int:
     """A value is any text: one that holds another call's tag belongs to a call that was broken off."""
     end = _find_call_end(text, at, _read_function)
     return at if CALL_OPEN in text[at + len(CALL_OPEN) : end] else end
@@ -116,6 +116,6 @@ QWEN3_CODER = Family(
     read=_read_functions,
     write=_write_function,
     opening=CALL_OPEN,
-    end=_end_function,
+    end=_find_function_end,
     typed=False,
 )

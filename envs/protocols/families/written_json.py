@@ -45,7 +45,7 @@ def read_json(text: str) -> Any:
     return value if end == len(text) else BROKEN
 
 
-def call_of(value: Any, *keys: str) -> ToolCall:
+def make_call(value: Any, *keys: str) -> ToolCall:
     """The call that a JSON value is. keys: the names that its arguments may have."""
     if value is BROKEN:
         return ToolCall(name="", problem=NOT_JSON)

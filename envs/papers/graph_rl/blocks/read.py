@@ -88,7 +88,7 @@ class Problem:
 def problem_of(task: Task) -> Problem:
     """What the task's record asks. Raises BadInput naming the task."""
     where = f"task {task.task_id}"
-    return _problem(**_question_parts(task.record, where), where=where)
+    return _make_problem(**_question_parts(task.record, where), where=where)
 
 
 def read_task(fields: Mapping[str, Any], where: str, task_id: str) -> Task:
@@ -98,7 +98,7 @@ def read_task(fields: Mapping[str, Any], where: str, task_id: str) -> Task:
     actions. The executor says which verdict is right, whatever the file says. Raises BadInput naming `where`.
     """
     words = _question_parts(fields, where)
-    problem = _problem(**words, where=where)
+    problem = _make_problem(**words, where=where)
     question = statement(sort_facts(problem.state, sorted(blocks_of(problem.initial))), sorted(problem.goal))
     if problem.plan is None:
         return Task(task_id=task_id, question=question, record={**fields, **words})
@@ -133,7 +133,7 @@ def _from_query(query: str, where: str) -> dict[str, str]:
 
 
 @lru_cache(maxsize=256)  # a group asks for its task's problem once per sibling
-def _problem(*, initial: str, goal: str, plan: str | None = None, where: str) -> Problem:
+def _make_problem(*, initial: str, goal: str, plan: str | None = None, where: str) -> Problem:
     start, goal_facts = read_facts(initial, f'{where}: "initial"'), read_facts(goal, f'{where}: "goal"')
     if not start or not goal_facts:
         raise BadInput("says nothing", where=where, key=f'''"{("goal" if start else "initial")}"''')
@@ -207,8 +207,8 @@ def graph_rl_prompt(problem: Problem, query: str | None) -> str:
 
 def short_prompt(problem: Problem, query: str | None) -> str:
     """What stands on what; everything else follows from it."""
-    start = [_short(fact) for fact in problem.initial if fact.kind not in (Kind.CLEAR, Kind.HAND_EMPTY)]
-    lines = [", ".join(start), "goal: " + ", ".join(_short(fact) for fact in problem.goal)]
+    start = [_short_fact(fact) for fact in problem.initial if fact.kind not in (Kind.CLEAR, Kind.HAND_EMPTY)]
+    lines = [", ".join(start), "goal: " + ", ".join(_short_fact(fact) for fact in problem.goal)]
     return "\n".join(lines + _plan_lines(problem))
 
 
@@ -218,11 +218,11 @@ def _plan_lines(problem: Problem) -> list[str]:
     return [PLAN, plan_words(problem.plan), PLAN_END, VERIFICATION]
 
 
-def _short(fact: Fact) -> str:
+def _short_fact(fact: Fact) -> str:
     return _SHORT[fact.kind].format(fact.block, fact.under)
 
 
-def plan_of(task: Task, problem: Problem, rng: random.Random, *, mistaken: bool) -> str:
+def demonstrated_plan(task: Task, problem: Problem, rng: random.Random, *, mistaken: bool) -> str:
     """The stored plan or a shortest one. Raises BadInput for a task that is too large, or that no plan solves."""
     plan = stored_plan(task.record, f"task {task.task_id}") or shortest_plan(problem.state, problem.goal)
     if not plan:
@@ -240,7 +240,7 @@ def verdict_on(problem: Problem, *, mistaken: bool, reason: bool) -> str:
     return verdict_words(problem.state, problem.goal, problem.plan or ())
 
 
-def _to_verify(instance: Instance, rng: random.Random) -> Plan:
+def _draw_plan_to_verify(instance: Instance, rng: random.Random) -> Plan:
     plan = shortest_plan(instance.initial, instance.goal)
     assert plan  # every arrangement can be reached, and the goal does not hold at the start
     return plan if rng.random() < 0.5 else make_flawed(instance, plan, rng)

@@ -117,7 +117,7 @@ def read_facts(text: str, where: str) -> tuple[Fact, ...]:
     for prefix in (INITIAL_PREFIX, GOAL_PREFIX):
         plain = plain.removeprefix(prefix.strip(" ,").casefold()).lstrip(" ,")
     pieces = [piece.strip() for part in plain.split(",") for piece in part.split(" and ")]
-    return tuple(_fact(piece, where) for piece in pieces if piece)
+    return tuple(_read_fact(piece, where) for piece in pieces if piece)
 
 
 def read_action(line: str) -> Action | None:
@@ -199,7 +199,7 @@ def reason_words(plan: Sequence[Action], execution: Execution) -> str:
     )
 
 
-def _fact(piece: str, where: str) -> Fact:
+def _read_fact(piece: str, where: str) -> Fact:
     for kind, pattern in _READ_FACTS.items():
         if match := pattern.fullmatch(piece):
             return HAND_EMPTY if kind is Kind.HAND_EMPTY else Fact(kind, *match.groups())
@@ -216,12 +216,12 @@ def read_verdict(text: str) -> tuple[bool, tuple[int, int]] | None:
     """
     last = None
     for match in _VERDICT.finditer(text.partition(STATEMENT)[0]):
-        stated = _says(match)
+        stated = _verdict_of_word(match)
         last = last if stated is None else (stated, match.span())
     return last
 
 
-def _says(match: re.Match[str]) -> bool | None:
+def _verdict_of_word(match: re.Match[str]) -> bool | None:
     """What one of the words says in its sentence; None where it is taken back."""
     text, (start, end) = match.string, match.span()
     before, after = text[max(0, start - _NEAR) : start], text[end : end + _NEAR]

@@ -15,9 +15,9 @@ from envs.episode import OneMessage
 from envs.papers.graph_rl.blocks.execute import blocks_of
 from envs.papers.graph_rl.blocks.generate import generate
 from envs.papers.graph_rl.blocks.read import (
+    demonstrated_plan,
     generate_tasks,
     graph_rl_prompt,
-    plan_of,
     planbench_prompt,
     problem_of,
     read_tasks,
@@ -87,7 +87,7 @@ class BlocksworldWorld(World):
         rng, problem = self._config.drawn_for(task, seed), problem_of(task)
         mistaken = rng.random() < self._config.demo_error_rate
         if problem.plan is None:
-            text = plan_of(task, problem, rng, mistaken=mistaken)
+            text = demonstrated_plan(task, problem, rng, mistaken=mistaken)
         else:
             text = verdict_on(problem, mistaken=mistaken, reason=self._config.prompt == "planbench")
         messages = (*self._prompt(task), Message(role="assistant", content=text))

@@ -38,7 +38,7 @@ def to_task(problem: Problem, encoding: Encoding, task_id: str | None = None) ->
     return replace(task, task_id=task_id) if task_id else task
 
 
-def of_task(task: Task) -> Problem:
+def problem_of_task(task: Task) -> Problem:
     return from_record(task.record, f"task {task.task_id}")
 
 
@@ -66,13 +66,13 @@ def read_record(record: Mapping[str, Any], where: str) -> tuple[Problem, str | N
     if "kind" in record:
         return from_record(record, where), None
     if "node_number" in record:
-        return _raw(record, where)
+        return _read_raw_graph(record, where)
     if "messages" in record:
-        return _messages(record, where)
+        return _read_chat_messages(record, where)
     raise BadInput('no "kind" (a task), "node_number" (a raw graph) or "messages" (a chat) among its keys', where=where)
 
 
-def _raw(record: Mapping[str, Any], where: str) -> tuple[Problem, str]:
+def _read_raw_graph(record: Mapping[str, Any], where: str) -> tuple[Problem, str]:
     """`{"node_number": 5, "graph": "(0,4) (1,4)" or "0 4 4,0 3 3", "question": "0 4", "answer": "yes" or 4}`"""
     graph, question, stored = (record.get(key) for key in ("graph", "question", "answer"))
     if not isinstance(graph, str) or not isinstance(question, str):
@@ -86,7 +86,7 @@ def _raw(record: Mapping[str, Any], where: str) -> tuple[Problem, str]:
         match = pattern.fullmatch(piece.strip())
         if match is None:
             raise BadInput(f"holds {piece[:40]!r}", where=where, key='"graph"', expected=f"the form {form!r}")
-        rows.append(_row(*match.groups()))
+        rows.append(_edge_row(*match.groups()))
     question_match = _RAW_QUESTION.fullmatch(question.strip())
     if question_match is None:
         raise BadInput(f"is {question[:40]!r}", where=where, key='"question"', expected="two nodes")
@@ -97,12 +97,12 @@ def _raw(record: Mapping[str, Any], where: str) -> tuple[Problem, str]:
     return make_problem(kind, num_nodes, rows, int(question_match[1]), int(question_match[2]), where), answer
 
 
-def _messages(record: Mapping[str, Any], where: str) -> tuple[Problem, str | None]:
+def _read_chat_messages(record: Mapping[str, Any], where: str) -> tuple[Problem, str | None]:
     """The incident wording in a user message; the assistant's last word, where there is one, is the stored answer.
 
     The wording does not say how many nodes there are: one more than the largest number in it.
     """
-    user, assistant = (_content(record["messages"], role, where) for role in ("user", "assistant"))
+    user, assistant = (_last_content(record["messages"], role, where) for role in ("user", "assistant"))
     kinds = [kind for kind in Kind if user.startswith(HEADINGS[kind, "incident"])]
     if not kinds:
         raise BadInput(f"the user's message is no graph problem in the incident wording: {user[:40]!r}", where=where)
@@ -113,7 +113,7 @@ def _messages(record: Mapping[str, Any], where: str) -> tuple[Problem, str | Non
                 neighbour = _NEIGHBOUR.fullmatch(piece)
                 if neighbour is None:
                     raise BadInput(f"{piece[:40]!r} is no neighbour in the incident wording", where=where)
-                row = _row(match[1], neighbour[1] or neighbour[2], *neighbour.groups()[2:3])
+                row = _edge_row(match[1], neighbour[1] or neighbour[2], *neighbour.groups()[2:3])
                 rows.setdefault((int(min(row[:2])), int(max(row[:2]))), row)
     question_match = _QUESTION.search(user)
     if question_match is None:
@@ -124,7 +124,7 @@ def _messages(record: Mapping[str, Any], where: str) -> tuple[Problem, str | Non
     return make_problem(kinds[0], num_nodes, list(rows.values()), source, target, where), stored
 
 
-def _content(messages: Any, role: str, where: str) -> str:
+def _last_content(messages: Any, role: str, where: str) -> str:
     """The last message of a role; "" without one."""
     if not isinstance(messages, list) or not all(isinstance(message, dict) for message in messages):
         raise BadInput("is expected to be a list of objects", where=where, key='"messages"')
@@ -134,7 +134,7 @@ def _content(messages: Any, role: str, where: str) -> str:
     return contents[-1] if contents else ""
 
 
-def _row(first: str, second: str, weight: str | None = None) -> list[Weight]:
+def _edge_row(first: str, second: str, weight: str | None = None) -> list[Weight]:
     row: list[Weight] = [int(first), int(second)]
     if weight is not None:
         row.append(float(weight) if "." in weight else int(weight))

@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 from envs.agents.chat import (
     ChatAnswer,
     Refused,
-    answer_of,
     chunks_json,
     completion_json,
     history_key,
+    make_chat_answer,
     message_json,
     read_request,
     split_history,
@@ -100,7 +100,7 @@ def test_what_says_nothing_is_taken() -> None:
 def test_an_answer_comes_back_as_the_history_that_it_was(family: Any) -> None:
     text = family.write("" if family.name in ("pythonic", "llama3") else "Let me add.", CALLS[:1])
     calls = [ToolCall(name=call.name, arguments=call.arguments, call_id="7") for call in read_calls(family, text)]
-    answer = answer_of(text, calls, TurnSettings(), sampled())
+    answer = make_chat_answer(text, calls, TurnSettings(), sampled())
     assert answer.finish_reason == "tool_calls" and family.opening not in answer.content
     sent = {**message_json(answer), "refusal": None, "annotations": [], "audio": None, "function_call": None}
     result = {"role": "tool", "tool_call_id": "7", "content": "3"}
@@ -126,16 +126,19 @@ def test_histories_differ_by_what_they_say() -> None:
 
 def test_a_text_lacks_what_ended_it_and_a_broken_call_stays_a_text() -> None:
     settings = TurnSettings(stop=("</a>", "a>"))
-    assert answer_of("x</a>", (), settings, sampled(TurnStop.STOP)).content == "x"
-    assert answer_of("x</a>", (), settings, sampled(TurnStop.EOS)).content == "x</a>"
+    assert make_chat_answer("x</a>", (), settings, sampled(TurnStop.STOP)).content == "x"
+    assert make_chat_answer("x</a>", (), settings, sampled(TurnStop.EOS)).content == "x</a>"
     broken = HERMES.write("", ())[:0] + "<tool_call>{oops</tool_call>"
-    answer = answer_of(broken, read_calls(HERMES, broken), settings, sampled())
+    answer = make_chat_answer(broken, read_calls(HERMES, broken), settings, sampled())
     assert (answer.content, answer.calls, answer.finish_reason) == (broken, (), "stop")
-    assert answer_of("x", (), settings, sampled(TurnStop.LENGTH)).finish_reason == "length"
+    assert make_chat_answer("x", (), settings, sampled(TurnStop.LENGTH)).finish_reason == "length"
 
 
 def test_usage_and_stream_say_what_was_sampled() -> None:
-    answers = [answer_of("one", (), TurnSettings(), sampled()), answer_of("two", CALLS, TurnSettings(), sampled())]
+    answers = [
+        make_chat_answer("one", (), TurnSettings(), sampled()),
+        make_chat_answer("two", CALLS, TurnSettings(), sampled()),
+    ]
     whole = completion_json("id", "m", answers)
     assert whole["usage"] == {"prompt_tokens": 7, "completion_tokens": 6, "total_tokens": 13}
     assert [choice["finish_reason"] for choice in whole["choices"]] == ["stop", "tool_calls"]

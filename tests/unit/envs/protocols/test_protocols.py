@@ -13,7 +13,7 @@ from envs.papers.icrl.protocol import INVALID_ACTION
 from envs.papers.research.protocol import RESEARCH
 from envs.papers.swirl.protocol import MATH_CLOSE, MATH_OPEN, OVER_LIMIT, SWIRL_MATH, tool_reply
 from envs.protocols import PROTOCOLS, Answer, Call, Malformed, Parsed, Protocol, o2_searcher
-from envs.protocols.record import Asked, answer, first_between, one_answer, write_answer
+from envs.protocols.record import Asked, first_between, has_one_answer, last_answer, write_answer
 from rlsys.types import EpisodeEnd, Message
 
 
@@ -47,8 +47,8 @@ def test_first_call_is_taken_and_stripped() -> None:
     ],
 )
 def test_last_complete_answer_is_taken(text: str, given: str | None, exactly_one: bool) -> None:
-    assert answer(text) == given
-    assert one_answer(text) is exactly_one
+    assert last_answer(text) == given
+    assert has_one_answer(text) is exactly_one
 
 
 def test_reply_repeats_the_query_within_bounds() -> None:
@@ -254,16 +254,16 @@ def test_parsers_never_raise_and_find_only_what_is_there(text: str) -> None:
         assert isinstance(parsed, Malformed) or parsed.text in text
         step = read_turn(protocol, text, turns_left=3)
         assert isinstance(step, Call) or (step.reply is None) != (step.end is None)
-    for part in (answer(text), math_call(text)):
+    for part in (last_answer(text), math_call(text)):
         assert part is None or part in text
-    if one_answer(text):
-        assert answer(text) is not None
+    if has_one_answer(text):
+        assert last_answer(text) is not None
 
 
 @settings(max_examples=150)
 @given(st.text().filter(lambda text: "<" not in text and "`" not in text))
 def test_what_is_written_is_read_back(text: str) -> None:
-    assert answer(write_answer(text)) == text.strip()
+    assert last_answer(write_answer(text)) == text.strip()
     assert math_call(SWIRL_MATH.write_call(text)) == text.strip()
     for protocol in CALLING:
         written = text.strip("\n").rstrip() if protocol.name == "retool" else text.strip()  # code keeps its indentation
@@ -290,8 +290,8 @@ def test_generation_stops_right_after_a_call_and_in_some_protocols_after_an_answ
 @pytest.mark.cpu_seconds(5)
 def test_a_megabyte_of_tags_is_read_in_one_pass() -> None:
     text = "<answer>" * 125_000
-    assert answer(text) is None
-    assert answer(text + "</answer>" * 10) is not None
+    assert last_answer(text) is None
+    assert last_answer(text + "</answer>" * 10) is not None
     assert math_call("<math_exp>" * 100_000) is None
     for protocol in PROTOCOLS.values():
         for tag in protocol.tags:

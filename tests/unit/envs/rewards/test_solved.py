@@ -25,7 +25,7 @@ class Elsewhere:
 
 
 class SaysSo(Elsewhere):
-    solved_thresholds: ClassVar[dict[str, float]] = {"style": 0.5}
+    solved_by: ClassVar[dict[str, float]] = {"style": 0.5}
 
     def __init__(self, config: ElsewhereConfig) -> None: ...
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 import envs
 from envs.base import Step, find_demonstrable
 from envs.papers.swirl.protocol import OVER_LIMIT, SWIRL_MATH
-from envs.protocols.record import answer
+from envs.protocols.record import last_answer
 from envs.worlds.calculator import CalculatorConfig, CalculatorWorld, annotated_calls
 from launch.config.compose import compose
 from rlsys.errors import BadInput
@@ -128,7 +128,7 @@ def test_demonstrations_replay_in_the_environment() -> None:
 def test_share_of_right_demonstrations_follows_the_error_rate(rate: float, low: float, high: float) -> None:
     world = CalculatorWorld(CalculatorConfig(train_tasks=200, held_out_tasks=1, demo_error_rate=rate))
     right = [
-        answer(world.demonstration(task, seed).messages[-1].content) == task.answers[0]
+        last_answer(world.demonstration(task, seed).messages[-1].content) == task.answers[0]
         for task in world.tasks("train")
         for seed in range(10)
     ]
@@ -145,7 +145,7 @@ def test_a_mistake_can_always_be_an_answer_after_the_first_of_two_calculations()
         (first, result), *_ = task.record["steps"]
         *_, call, reply, last = world.demonstration(task, 3).messages
         assert (f"<math_exp>{first}</math_exp>", f"{first} -> {result}.0") == (call.content, reply.content)
-        assert answer(last.content) == str(result)
+        assert last_answer(last.content) == str(result)
         levels.add(world.level(task))
     assert levels == {"1", "2"}
 

@@ -15,7 +15,7 @@ from envs.base import Step
 from envs.papers.icrl.protocol import INSTRUCTION, INVALID_ACTION
 from envs.papers.icrl.reward import IcrlReward, IcrlRewardConfig
 from envs.papers.research.reward import ResearchReward, ResearchRewardConfig
-from envs.problems.knowledge import KnowledgeConfig, of_task
+from envs.problems.knowledge import KnowledgeConfig, question_of_task
 from envs.protocols import PROTOCOLS
 from envs.services.guard import GuardConfig, ToolFailed
 from envs.tasks.prompts import AFTER_EXAMPLES, EXAMPLES, ExamplesConfig, read_examples
@@ -281,7 +281,7 @@ def test_demonstrations_in_several_protocols_are_those_of_each() -> None:
     mixed = world("research", instruction="", demo_protocols=shares, demo_error_rate=0.9, demo_mistakes="early")
     assert set(PROTOCOLS["research"].tags) == set(mixed.tags)
     task = mixed.tasks("train")[0]
-    start, (first, second) = of_task(task).start, of_task(task).relations
+    start, (first, second) = question_of_task(task).start, question_of_task(task).relations
     demonstrations = [mixed.demonstration(task, seed) for seed in range(400)]
     forms = Counter(tuple(message.content for message in demonstration.messages) for demonstration in demonstrations)
     (bridge,) = {text[3].split(" ")[3] for text in forms if len(text) == 6}

@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from envs.papers.long_cot.pairs import PairProblem, Try, generate, of_task, solution, to_task, tries
+from envs.papers.long_cot.pairs import PairProblem, Try, generate, problem_of_task, solution, to_task, tries
 from envs.tasks.splits import is_held_out
 from tests.refused import refused
 
@@ -67,7 +67,7 @@ def test_problems_differ_have_one_answer_and_keep_to_the_split() -> None:
     for problem in train:
         assert [sum(pair) for pair in problem.pairs].count(problem.total) == 1
         assert len(set(problem.numbers)) == 5 and max(problem.numbers) <= 12
-        assert of_task(to_task(problem)) == problem and to_task(problem).answers == (problem.answer,)
+        assert problem_of_task(to_task(problem)) == problem and to_task(problem).answers == (problem.answer,)
     assert not any(is_held_out(problem.question) for problem in train)
     assert all(is_held_out(problem.question) for problem in held_out)
     assert generate(50, 0, numbers=5, smallest=1, largest=12, held_out=False) == train[:50]

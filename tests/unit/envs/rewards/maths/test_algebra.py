@@ -69,7 +69,7 @@ def test_a_lack_of_memory_is_no_difference(monkeypatch: pytest.MonkeyPatch) -> N
     def full(text: str) -> None:
         raise MemoryError
 
-    monkeypatch.setattr(algebra, "relation", full)
+    monkeypatch.setattr(algebra, "parse_relation", full)
     with pytest.raises(MemoryError):
         is_same_statement("x", "y")
     monkeypatch.undo()
