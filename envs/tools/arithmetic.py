@@ -160,18 +160,18 @@ def _round(value: Value, places: Value = 0) -> Value:
     return _simplify(int(_CONTEXT.nint(count)) * unit)
 
 
-def _wave(name: str, value: Value) -> Value:
+def _sine_like(name: str, value: Value) -> Value:
     """sin, cos and tan of radians."""
     if abs(value) > MAX_ARGUMENT:
         raise NoValue(f"argument of {name} too large")
     value = _real(value)
     if name == "tan":
-        return _divide(_wave("sin", value), _wave("cos", value))
+        return _divide(_sine_like("sin", value), _sine_like("cos", value))
     scale = max(1, abs(value)) if abs(value) > 1 else 0  # no zeros but 0 itself near 0
     return _simplify(getattr(_CONTEXT, name)(value), scale)
 
 
-def _whole(name: str, values: Sequence[Value]) -> list[int]:
+def _require_whole(name: str, values: Sequence[Value]) -> list[int]:
     if not all(map(_is_whole, values)):
         raise NoValue(f"{name} takes whole numbers")
     return [value.numerator for value in values]
@@ -179,7 +179,7 @@ def _whole(name: str, values: Sequence[Value]) -> list[int]:
 
 def _count_arrangements(name: str, *values: Value) -> Value:
     """A factorial, a number of arrangements or a binomial; its size is known before it is computed."""
-    numbers = _whole(name, values)
+    numbers = _require_whole(name, values)
     if min(numbers) < 0:
         raise NoValue(f"{name} takes no negative numbers")
     n, k = numbers[0], numbers[-1]
@@ -191,7 +191,7 @@ def _count_arrangements(name: str, *values: Value) -> Value:
     return _simplify((math.comb if name == "binomial" else math.perm)(*numbers))
 
 
-def _arc(name: str, value: Value) -> Value:
+def _inverse_sine_like(name: str, value: Value) -> Value:
     if name != "atan" and abs(value) > 1:
         raise NoValue(f"{name} takes a number from -1 to 1")
     return _simplify(getattr(_CONTEXT, name)(_real(value)))
@@ -213,8 +213,8 @@ OPERATIONS: dict[str, Callable[..., Value]] = {
     **{"root": _root, "sqrt": lambda value: _root(value, 2), "cbrt": lambda value: _root(value, 3)},
     **{"abs": abs, "floor": _floor, "ceil": lambda value: -_floor(-value), "round": _round},
     **{name: partial(_count_arrangements, name) for name in ("factorial", "binomial", "perm")},
-    "gcd": lambda *values: math.gcd(*_whole("gcd", values)),
-    "lcm": lambda *values: _simplify(math.lcm(*_whole("lcm", values))),
+    "gcd": lambda *values: math.gcd(*_require_whole("gcd", values)),
+    "lcm": lambda *values: _simplify(math.lcm(*_require_whole("lcm", values))),
     "min": lambda *values: _sort(values)[0],
     "max": lambda *values: _sort(values)[-1],
     "sum": lambda *values: reduce(_add, values),
@@ -223,8 +223,8 @@ OPERATIONS: dict[str, Callable[..., Value]] = {
     "median": lambda *values: _mean(*_sort(values)[(len(values) - 1) // 2 : len(values) // 2 + 1]),
     **{"exp": _exponential, "ln": _logarithm, "log": _logarithm},
     **{"log2": lambda value: _logarithm(value, 2), "log10": lambda value: _logarithm(value, 10)},
-    **{name: partial(_wave, name) for name in ("sin", "cos", "tan")},
-    **{name: partial(_arc, name) for name in ("asin", "acos", "atan")},
+    **{name: partial(_sine_like, name) for name in ("sin", "cos", "tan")},
+    **{name: partial(_inverse_sine_like, name) for name in ("asin", "acos", "atan")},
     "degrees": lambda value: _divide(_multiply(value, 180), _PI),
     "radians": lambda value: _divide(_multiply(value, _PI), 180),
 }

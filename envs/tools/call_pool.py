@@ -137,10 +137,10 @@ class CallPool:
                 self._idle.append(peer)
             else:
                 await peer.transport.close()
-        return _cut(result, limits.max_reply)
+        return _cut_result(result, limits.max_reply)
 
 
-def _cut(result: Result, most: int) -> Result:
+def _cut_result(result: Result, most: int) -> Result:
     text = (result if isinstance(result, str) else result.text).encode("utf-8", "replace").decode()
     if len(text) > most:
         text = f"{text[:most]} ... (cut after {most} characters)"

@@ -83,14 +83,14 @@ class GymScorer:
     async def _run(self, question: str) -> Scored:
         # The question is a literal of ASCII JSON: nothing in it is code.
         execution = await self._python.run(f"import json, {MODULE}\n{MODULE}.score(json.loads({question!r}))")
-        value = _number(execution.text) if execution.outcome is Outcome.OK else None
+        value = _parse_score(execution.text) if execution.outcome is Outcome.OK else None
         if value is None:
             self._unscorable += 1
             return Scored(0.0, How.UNSCORABLE)
         return Scored(value, How.SCORER)
 
 
-def _number(text: str) -> float | None:
+def _parse_score(text: str) -> float | None:
     """From 0 to 1; None for what is no score."""
     try:
         value = float(text)

@@ -84,7 +84,7 @@ class HttpSession:
             if response.status == 202:
                 raise CallBroke(f"it answered no request (202): {OLDER}")
             if message["method"] == "initialize" and "Mcp-Session-Id" in response.headers:
-                self._headers["Mcp-Session-Id"] = _matching(_SESSION_ID, response.headers["Mcp-Session-Id"])
+                self._headers["Mcp-Session-Id"] = _checked_header_value(_SESSION_ID, response.headers["Mcp-Session-Id"])
             self._response, self._messages = response, read_answer(response, self._address.token)
         finally:
             if self._response is not response:
@@ -100,7 +100,7 @@ class HttpSession:
             raise CallBroke("it ended its answer without a result")
         result = message.get("result")
         if isinstance(result, dict) and "protocolVersion" in result and "MCP-Protocol-Version" not in self._headers:
-            self._headers["MCP-Protocol-Version"] = _matching(_REVISION, result["protocolVersion"])
+            self._headers["MCP-Protocol-Version"] = _checked_header_value(_REVISION, result["protocolVersion"])
         return message
 
     async def close(self) -> None:
@@ -155,7 +155,7 @@ class HttpSession:
         raise CallBroke(answered)
 
 
-def _matching(pattern: re.Pattern[str], value: object) -> str:
+def _checked_header_value(pattern: re.Pattern[str], value: object) -> str:
     """What may stand in a header. Raises CallBroke."""
     if not isinstance(value, str) or not pattern.fullmatch(value):
         raise CallBroke(f"it greets with {str(value)[:80]!r} in the place of a session or a revision")

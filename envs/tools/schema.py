@@ -52,8 +52,8 @@ def schema_of(function: Callable[..., Any], name: str) -> Schema:
 
     Raises TypeError for a function whose arguments cannot all be given by name, and as JSON.
     """
-    written, docstring = _written(function)
-    described = _described(docstring)
+    written, docstring = _annotated_and_docstring(function)
+    described = _argument_descriptions(docstring)
     hints = get_type_hints(written)
     properties: dict[str, Any] = {}
     required: list[str] = []
@@ -75,7 +75,7 @@ def schema_of(function: Callable[..., Any], name: str) -> Schema:
     return make_schema(name, description, {"type": "object", "properties": properties, "required": required})
 
 
-def _described(docstring: str) -> dict[str, str]:
+def _argument_descriptions(docstring: str) -> dict[str, str]:
     """What a docstring says of each argument, first. A line that is further in goes on with the one before it."""
     descriptions: dict[str, str] = {}
     name, depth = "", 0
@@ -91,11 +91,11 @@ def _described(docstring: str) -> dict[str, str]:
     return descriptions
 
 
-def _written(function: Any) -> tuple[Any, str]:
+def _annotated_and_docstring(function: Any) -> tuple[Any, str]:
     """What has its annotations, and its docstring."""
     function = inspect.unwrap(function)
     if isinstance(function, partial):
-        return _written(function.func)
+        return _annotated_and_docstring(function.func)
     if inspect.isroutine(function):
         return function, inspect.getdoc(function) or ""
     call = type(function).__call__  # of an object
@@ -172,12 +172,12 @@ def find_problem(parameters: Mapping[str, Any], arguments: Mapping[str, Any]) ->
     for key, value in arguments.items():
         if key not in properties and closed:
             return f"there is no argument {_shorten(key)}"
-        if wrong := _wrong(properties.get(key), value, MAX_DEPTH):
+        if wrong := _expected_instead(properties.get(key), value, MAX_DEPTH):
             return f"the argument {_shorten(key)} is {_shorten(value)}: expected {wrong}"
     return ""
 
 
-def _wrong(schema: Any, value: Any, depth: int) -> str:
+def _expected_instead(schema: Any, value: Any, depth: int) -> str:
     """What is expected in its place; "" where it fits."""
     if not isinstance(schema, Mapping) or not depth:
         return ""
@@ -188,7 +188,7 @@ def _wrong(schema: Any, value: Any, depth: int) -> str:
     kinds = [
         name for name in (names if isinstance(names, list) else [names]) if isinstance(name, str) and name in KINDS
     ]
-    if kinds and not any(_is(value, kind) for kind in kinds):
+    if kinds and not any(_has_json_type(value, kind) for kind in kinds):
         return " or ".join(kinds)
     if isinstance(value, int | float) and not isinstance(value, bool):
         least, most = schema.get("minimum"), schema.get("maximum")
@@ -200,7 +200,7 @@ def _wrong(schema: Any, value: Any, depth: int) -> str:
         return expected
     several = [options for key in ("anyOf", "oneOf") if isinstance(options := schema.get(key), list) and options]
     for choices in several:
-        if all(wrongs := [_wrong(choice, value, depth - 1) for choice in choices]):
+        if all(wrongs := [_expected_instead(choice, value, depth - 1) for choice in choices]):
             return " or ".join(dict.fromkeys(wrongs))
     if isinstance(value, list) and (expected := _wrong_length(schema, len(value))):
         return expected
@@ -208,9 +208,9 @@ def _wrong(schema: Any, value: Any, depth: int) -> str:
     first = first if isinstance(first, list) else []
     for at, element in enumerate(value if isinstance(value, list) else ()):
         if at < len(first):
-            if wrong := _wrong(first[at], element, depth - 1):
+            if wrong := _expected_instead(first[at], element, depth - 1):
                 return f"a list with {wrong} in place {at + 1}"
-        elif wrong := _wrong(schema.get("items"), element, depth - 1):
+        elif wrong := _expected_instead(schema.get("items"), element, depth - 1):
             return f"a list of {wrong}"
     return ""
 
@@ -221,7 +221,7 @@ def _wrong_object(schema: Mapping[str, Any], value: Mapping[str, Any], depth: in
         if isinstance(key, str) and key not in value:
             return f"an object with {_shorten(key)}"
     for key, part in properties.items() if isinstance(properties, Mapping) else ():
-        if key in value and (wrong := _wrong(part, value[key], depth - 1)):
+        if key in value and (wrong := _expected_instead(part, value[key], depth - 1)):
             return f"an object whose {_shorten(key)} is {wrong}"
     return ""
 
@@ -235,7 +235,7 @@ def _wrong_length(schema: Mapping[str, Any], length: int) -> str:
     return ""
 
 
-def _is(value: Any, kind: str) -> bool:
+def _has_json_type(value: Any, kind: str) -> bool:
     if isinstance(value, bool):
         return kind == "boolean"
     if kind == "integer" and isinstance(value, float):

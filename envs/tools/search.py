@@ -287,10 +287,10 @@ def read_answer(answer: Any) -> tuple[Document, ...]:
     result = answer.get("result") if isinstance(answer, dict) else None
     if not isinstance(result, list) or len(result) != 1 or not isinstance(result[0], list):
         raise ValueError('the retriever\'s answer is not {"result": [[..]]} with one list')
-    return tuple(_document(hit) for hit in result[0])
+    return tuple(_read_document(hit) for hit in result[0])
 
 
-def _document(hit: Any) -> Document:
+def _read_document(hit: Any) -> Document:
     record = hit.get("document", hit) if isinstance(hit, dict) else None
     values = {key: value for key, value in record.items() if value is not None} if isinstance(record, dict) else {}
     if "contents" not in values and "text" not in values:

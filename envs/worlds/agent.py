@@ -85,7 +85,7 @@ class AgentWorld(World):
         key, session = self._endpoint.open()
         forget = partial(self._endpoint.forget, key)
         try:
-            process = await self._keeper.start(_record(task), address, key)
+            process = await self._keeper.start(_agent_record(task), address, key)
         except BaseException as error:
             forget()
             if isinstance(error, CallBroke | OSError):
@@ -113,7 +113,7 @@ class AgentWorld(World):
         await self._endpoint.close()
 
 
-def _record(task: Task) -> dict[str, Any]:
+def _agent_record(task: Task) -> dict[str, Any]:
     """A task as its agent gets it: what its row has, under its names too."""
     row = {"question": task.question, "answers": list(task.answers), **task.record}
     return {**row, "task_id": task.task_id}

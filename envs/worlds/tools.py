@@ -119,7 +119,7 @@ class ToolsWorld(World):
         self._tools = Toolset(
             [make_offered(entry, f"env.tools.{at}.", parts, most) for at, entry in enumerate(config.tools)]
         )
-        self.split = split_tasks(config, make=self._make, check=_turns)
+        self.split = split_tasks(config, make=self._make, check=_row_turns)
 
     def _make(self, count: int, held_out: bool) -> Sequence[Task]:
         return list(errands.generate(count, self._config.seed, held_out=held_out))
@@ -171,7 +171,7 @@ class ToolsWorld(World):
         instruction = self._style.instruction if custom is None else custom
         content = "\n".join(part for part in (task.question, instruction) if part)
         question = Message(role="user", content=content)
-        turns = _turns(task)
+        turns = _row_turns(task)
         if self._config.protocol == "native" or not self._tools.schemas:
             return (*turns, question)
         offered = Message(role="system", content=HERMES_SYSTEM.format(tools="\n".join(self._tools.texts)))
@@ -294,7 +294,7 @@ class ToolsWorld(World):
         await self._tools.close()
 
 
-def _turns(task: Task) -> tuple[Message, ...]:
+def _row_turns(task: Task) -> tuple[Message, ...]:
     return turns_before(task, shown=True)
 
 
