@@ -56,7 +56,7 @@ def question_of(request: TurnRequest) -> Question:
         detail = "logprobs: of a model at an address no token is known, and no log-probability of one"
         raise EpisodeBroken(Failure(kind=FailureKind.DATA, where="endpoint", detail=detail))
     return Question(
-        messages=as_chat(request.messages),
+        messages=as_chat_messages(request.messages),
         tools=_offered_schemas(request),
         max_tokens=request.max_tokens,
         temperature=request.temperature,

@@ -109,7 +109,7 @@ class PolicyChat:
         calls = self._renderer.read_calls(completion.text, offer) if offer is not None else ()
         numbered = [replace(call, call_id=f"{secrets.randbelow(10**9):09d}") for call in calls]
         sampled = sampled_report(completion, len(ids), self._renderer if settings.logprobs else None)
-        answer = answer_of(completion.text, numbered, settings, sampled)
+        answer = make_chat_answer(completion.text, numbered, settings, sampled)
         reply = SampledReply(ids, completion, (*messages, Message(role="assistant", content=completion.text)))
         self._replies[history_key((*request.messages, answer.message), offer)] = reply
         return answer

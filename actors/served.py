@@ -15,7 +15,7 @@ from actors.env_worker_pool import EnvWorkerPool
 from actors.playing_here import completion_of, local_env_workers, play_group, question_of
 from actors.renderer import ChatRenderer
 from actors.services import ServiceSpec
-from envs.services.endpoint import with_stop
+from envs.services.endpoint import text_with_stop
 from envs.services.teacher import Teacher
 from rlsys.config.served import ServedConfig
 from rlsys.rollout import Player, RolloutPlan, TurnRequest

@@ -236,7 +236,7 @@ def _is_being_cancelled() -> bool:
     return task is not None and task.cancelling() > 0
 
 
-def _load(path: str, part: str, weight: float) -> OwnFunction:
+def _load_function(path: str, part: str, weight: float) -> OwnFunction:
     call = load_custom("reward.functions", path, kind="module.function")
     if not callable(call) or inspect.isclass(call):
         raise BadInput(key="reward.functions", found=path, expected="a function; a class is chosen with reward.name")

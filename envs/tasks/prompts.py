@@ -122,7 +122,9 @@ def layout_texts(config: ExamplesConfig) -> tuple[str, ...]:
 def make_examples(config: ExamplesConfig, solved: Iterable[tuple[str, Iterable[Message]]]) -> ExampleLayout:
     """The examples for every prompt: of the config's file, or the questions `solved` here. Raises BadInput."""
     if config.count == 0 or config.file is None:
-        pairs = [(text, _join(message.content for message in turns)) for text, turns in islice(solved, config.count)]
+        pairs = [
+            (text, _join_turns(message.content for message in turns)) for text, turns in islice(solved, config.count)
+        ]
         for problem, _ in pairs:  # a chat's turns are cut there
             require(SOLUTION not in problem, "env.instruction", problem, f'no "{SOLUTION}" in an example\'s problem')
         texts = tuple(f"{PROBLEM} {problem}\n\n{SOLUTION} {solution}" for problem, solution in pairs)

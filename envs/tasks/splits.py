@@ -139,7 +139,7 @@ def _refuse_options(task: Task, prompt_text: Callable[[Task], str]) -> None:
 
 def _question_key(task: Task) -> object:
     """Of a multiple choice with its options: many ask which of them is true."""
-    return normalize_question(full_question(task)), *sorted(map(normalize_question, _options(task)))
+    return normalize_question(full_question(task)), *sorted(map(normalize_question, _option_texts(task)))
 
 
 def read_split(

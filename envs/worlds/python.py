@@ -66,7 +66,7 @@ class PythonMathWorld(World):
         self.max_turns = max_turns(self._protocol, config.max_turns if config.tools else None)
         # For examples in prompts: never trained on, never held out, whatever the stage's number of examples.
         self._aside = generate(MAX_EXAMPLES, derive_seed("examples", config.seed), held_out=False)
-        self._examples = examples_of(
+        self._examples = make_examples(
             config.demonstrations, ((problem.question, demonstrate(problem.steps)) for problem in self._aside)
         )
         self.split = split_tasks(config, make=self._generate_tasks, check=turns_before)

@@ -82,7 +82,7 @@ class ReasoningGymWorld(World):
         families = [name for name, family in config.families.items() if family.weight] or [DEFAULT]
         needs_scorer = config.data is not None or not all(FAMILIES[name].compares for name in families)
         self._answers: dict[str, list[str]] = {}
-        self._examples = examples_of(config.demonstrations, ()) if config.demonstrations.file else None
+        self._examples = make_examples(config.demonstrations, ()) if config.demonstrations.file else None
         # Made here: generators take seconds, and an episode's beginning has less time than that of its process.
         self._others = _make_others(config) if self._examples is None else ()
         self._scorer = GymScorer(config.sandbox, needed=needs_scorer)

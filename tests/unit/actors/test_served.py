@@ -14,7 +14,7 @@ import pytest
 from actors.chat import PROBE, PROBE_OFFER
 from actors.env_worker import CannotStart
 from actors.served import ServedPlays
-from envs.services.endpoint import Choice, Question, read_choice, with_stop
+from envs.services.endpoint import Choice, Question, read_choice, text_with_stop
 from envs.services.teacher import Teacher
 from rlsys.config.served import ServedConfig
 from rlsys.errors import RunFailed

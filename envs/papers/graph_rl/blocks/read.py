@@ -171,7 +171,7 @@ def generate_tasks(instances: list[Instance], seed: int, *, verify_share: float)
         initial = facts_words(sort_facts(instance.initial, instance.blocks))
         words = {"initial": initial, "goal": facts_words(instance.goal)}
         if verify:
-            words["plan"] = plan_words(_to_verify(instance, rng))
+            words["plan"] = plan_words(_draw_plan_to_verify(instance, rng))
         name = f"blocks-{derive_seed(instance.question):08x}-{'verify' if verify else 'plan'}"
         yield read_task(words, name, name)
 

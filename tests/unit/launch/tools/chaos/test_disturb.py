@@ -31,7 +31,8 @@ def end(*_):
 
 signal.signal(signal.SIGTERM, end)
 (run / "pid").write_text(str(os.getpid()))
-(run / "metrics.jsonl").write_text(json.dumps({{"stage": "rl", "step": 1, "time": time.time(), "time/step": 1.0}}) + "\\n")
+row = {{"stage": "rl", "step": 1, "time": time.time(), "time/step": 1.0}}
+(run / "metrics.jsonl").write_text(json.dumps(row) + "\\n")
 time.sleep(600)
 """
 FAILS = """#!{python}
