@@ -11,7 +11,7 @@ from envs.services.http import serve_until_signal
 from envs.services.secrets import read_secret
 from launch.checks.preflight import check_model_folder
 from launch.commands.shared import config_from_options, warn_if_open
-from launch.driver.checkpoints.card import read_args
+from launch.driver.checkpoints.model_card import read_args
 from launch.driver.run.engines import resolve_folder
 from rlsys.config.engine import EngineConfig
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from launch.driver.checkpoints.card import read_args
+from launch.driver.checkpoints.model_card import read_args
 from launch.driver.evaluation.sets import sets_of
 from rlsys.config.recipe import RecipeConfig
 from rlsys.rollout import template_args_of

@@ -32,7 +32,7 @@ from launch.driver.checkpoints.stop_time import stop_deadline_s
 from launch.driver.evaluation.limits import limit_of
 from launch.driver.evaluation.sets import plays_of
 from launch.driver.incidents import collect
-from launch.driver.observe import levels
+from launch.driver.observe import thresholds
 from launch.driver.observe.phases import Phase, PhaseWatch
 from launch.driver.observe.signs import SIGNS, Proof
 from launch.driver.run import first_delivery, written
@@ -206,11 +206,13 @@ TABLE = (
     # -- levels, nats and shares -------------------------------------------------------------------------------------
     Row("gap of a delivery", lambda case: check.allowed_gap(ROUNDING), 0.098, 1.3 * ROUNDING, 0.284,
         "a good engine in bfloat16; a RoPE base ten times as large on one side"),
-    Row("gap in training", lambda case: levels.MISMATCH["bfloat16"], 0.1, ROUNDING, 0.284, "the same"),
-    Row("cut off", lambda case: levels.CUT, 0.2, 0.05, 0.5, "a tail; half of a thinking model's under 4,096 tokens"),
-    Row("drifted", lambda case: max(levels.DRIFTED * ENTROPY, levels.DRIFTED_LEAST), 0.6, 0.31, 1.0,
+    Row("gap in training", lambda case: thresholds.MISMATCH["bfloat16"], 0.1, ROUNDING, 0.284, "the same"),
+    Row("cut off", lambda case: thresholds.CUT, 0.2, 0.05, 0.5,
+        "a tail; half of a thinking model's under 4,096 tokens"),
+    Row("drifted", lambda case: max(thresholds.DRIFTED * ENTROPY, thresholds.DRIFTED_LEAST), 0.6, 0.31, 1.0,
         "SmolLM2's run that learned; a language forgotten"),
-    Row("collapsed", lambda case: levels.COLLAPSED * ENTROPY, 0.03, 0.02, 0.1, "0.03 nats end learning, 0.1 do not"),
+    Row("collapsed", lambda case: thresholds.COLLAPSED * ENTROPY, 0.03, 0.02, 0.1,
+        "0.03 nats end learning, 0.1 do not"),
     Row("steps until cut off", lambda case: case.steps_until("cut", 0.5), (1, 1, 7), 1, (1, 1, 12),
         "one step of 1,024; SmolLM2's whole stage"),
     Row("steps until a hint", lambda case: case.steps_until("time_limit"), (1, 1, 3), 1, (1, 1, 3),
@@ -248,10 +250,10 @@ TOYS = (
     Toy("cached replies, MB", put=(renderer, "CACHED_BYTES", 1_600_000_000)),
     Toy("long probe", put=(first_delivery, "LONG_TOKENS", 64)),
     Toy("gap of a delivery", put=(check, "LEAST_LIMIT", 0.5)),
-    Toy("gap in training", put=(levels.MISMATCH, "bfloat16", 0.5)),
-    Toy("cut off", put=(levels, "CUT", 0.9)),
-    Toy("drifted", put=(levels, "DRIFTED_LEAST", 3.0)),
-    Toy("collapsed", put=(levels, "COLLAPSED", 0.02)),
+    Toy("gap in training", put=(thresholds.MISMATCH, "bfloat16", 0.5)),
+    Toy("cut off", put=(thresholds, "CUT", 0.9)),
+    Toy("drifted", put=(thresholds, "DRIFTED_LEAST", 3.0)),
+    Toy("collapsed", put=(thresholds, "COLLAPSED", 0.02)),
     Toy("steps until cut off", put=(SIGNS, "cut", replace(SIGNS["cut"], proof=Proof(episodes=None)))),
 )
 

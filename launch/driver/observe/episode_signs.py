@@ -6,7 +6,7 @@ from itertools import starmap
 
 from envs.mixture import parts_of
 from launch.checks.deadlines import shortest_episode_s
-from launch.driver.observe import levels
+from launch.driver.observe import thresholds
 from launch.driver.observe.cures import now, slower
 from launch.driver.observe.health_rows import HealthRow
 from launch.driver.observe.history import History
@@ -21,7 +21,7 @@ READABLE = f"{SHOW}, or look at the chat template (--dry-run shows a prompt) and
 def cut(history: History, row: HealthRow) -> str:
     """Many episodes ended at a token limit, and they do not become fewer."""
     share = history.cut.share
-    if share < levels.CUT or history.cut.falls:
+    if share < thresholds.CUT or history.cut.falls:
         return ""
     text = f"{share:.0%} of the episodes were cut off by a token limit"
     if worse := history.regression(row):
@@ -31,7 +31,7 @@ def cut(history: History, row: HealthRow) -> str:
 
 def time_limit(history: History, row: HealthRow) -> str:
     """Time cuts off the longest answers, so that shorter ones are learned from."""
-    if row.late < levels.LATE:
+    if row.late < thresholds.LATE:
         return ""
     text = f"{row.late:.1%} of the episodes were not over in time, the longest ones: shorter answers are learned from"
     return f"{text}: raise {_episode_timeout(history.setting.recipe)}, or lower rollout.max_turn_tokens"
@@ -40,7 +40,7 @@ def time_limit(history: History, row: HealthRow) -> str:
 def timed_out(history: History, row: HealthRow) -> str:
     """Something that an episode waits for has a deadline of its own, which passed, and the episode has no reward."""
     share = row.timeouts / row.episodes if row.episodes else 0.0
-    if share < levels.LATE:
+    if share < thresholds.LATE:
         return ""
     text = f"{share:.1%} of the episodes failed at a time limit (failures/timeout)"
     keys = f"the time limits of env.*, reward.* and {_episode_timeout(history.setting.recipe)}"
@@ -68,7 +68,7 @@ def untrained(history: History, row: HealthRow) -> str:
 def starved(history: History, row: HealthRow) -> str:
     """Nearly no group has signal, and what is trained comes from the few."""
     groups = row.with_signal + row.filtered + row.failed
-    if not row.trained or not row.with_signal or row.filtered < levels.NEARLY_ALL * groups:
+    if not row.trained or not row.with_signal or row.filtered < thresholds.NEARLY_ALL * groups:
         return ""
     why, cure = _no_signal(history, row)
     return f"{row.filtered:g} of {groups:g} groups are without signal: {why}; {cure}"
@@ -83,10 +83,10 @@ def _no_signal(history: History, row: HealthRow) -> tuple[str, str]:
     same = row.reward_min == row.reward_max  # then a mean is what every episode has
     if worse := history.regression(row):
         return worse, slower(recipe)
-    if row.cut >= levels.NEARLY_ALL:
+    if row.cut >= thresholds.NEARLY_ALL:
         return "nearly all are cut off", f"raise {_token_limit(recipe, row)}"
     look = _look_at_reward(setting.run, row.step) if same else ""
-    if row.malformed >= row.cut and row.malformed + row.cut >= levels.NEARLY_ALL:
+    if row.malformed >= row.cut and row.malformed + row.cut >= thresholds.NEARLY_ALL:
         return _unreadable(row), f"{READABLE}{look}"
     if right and all(history.is_near_zero(mean) or (same and mean < 0) for mean in right.values()):
         none = "no" if all(mean == 0 or same for mean in right.values()) else "hardly any"
@@ -103,7 +103,7 @@ def _no_signal(history: History, row: HealthRow) -> tuple[str, str]:
 def _at_top(row: HealthRow) -> bool:
     if row.reward is None or row.reward_min is None or row.reward_max is None:
         return False
-    return row.reward >= row.reward_max - levels.HARDLY * (row.reward_max - row.reward_min)
+    return row.reward >= row.reward_max - thresholds.HARDLY * (row.reward_max - row.reward_min)
 
 
 def unsolved(history: History, row: HealthRow) -> str:
@@ -122,9 +122,9 @@ def unsolved(history: History, row: HealthRow) -> str:
 def silent(history: History, row: HealthRow) -> str:
     """No tool was called: a call is answered, and what is answered is not the last message."""
     most = history.setting.max_turns
-    if most < 2 or not 0 < row.turns <= levels.ONE_MESSAGE or row.cut >= levels.NEARLY_ALL:
+    if most < 2 or not 0 < row.turns <= thresholds.ONE_MESSAGE or row.cut >= thresholds.NEARLY_ALL:
         return ""
-    if row.malformed >= levels.NEARLY_ALL or history.regression(row):
+    if row.malformed >= thresholds.NEARLY_ALL or history.regression(row):
         return ""  # that says more
     if any(part.name == "agent" for part in parts_of(history.setting.recipe.env)):
         return ""  # which asks as often as it is written to
@@ -136,7 +136,7 @@ def silent(history: History, row: HealthRow) -> str:
 
 def malformed(history: History, row: HealthRow) -> str:
     """The environment cannot read what the model writes."""
-    if row.malformed < levels.NEARLY_ALL:
+    if row.malformed < thresholds.NEARLY_ALL:
         return ""
     if worse := history.regression(row):
         return f"{row.malformed:.0%} of the episodes are malformed, and {worse}: {slower(history.setting.recipe)}"
@@ -150,7 +150,7 @@ def _unreadable(row: HealthRow) -> str:
 
 def raised(history: History, row: HealthRow) -> str:
     """The user's own code raises; that the episode went well when it was played again hides it."""
-    if row.raised < levels.RAISED:
+    if row.raised < thresholds.RAISED:
         return ""
     first = f"; the first: {history.raised}" if history.raised else " (rows: failures/data, failures/retried)"
     broke = f"{row.raised:.1%} of the episodes broke on their own code or data"

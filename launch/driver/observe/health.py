@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from launch.driver.observe import levels
+from launch.driver.observe import thresholds
 from launch.driver.observe.health_rows import HealthRow, read_row
 from launch.driver.observe.history import HealthSetting, History
 from launch.driver.observe.signs import OTHERWISE, SIGNS, Proof
@@ -82,7 +82,7 @@ class HealthMonitor:
     def _is_proven(self, name: str, streak: _Streak) -> bool:
         proof = SIGNS[name].proof
         steps = proof.from_start if proof.from_start and streak.steps == self._history.steps else proof.steps
-        if name == "cut" and self._history.cut.share >= levels.NEARLY_ALL:
+        if name == "cut" and self._history.cut.share >= thresholds.NEARLY_ALL:
             steps = OTHERWISE.steps  # of small steps too: their chance is not that of nearly all
         return (proof.episodes is not None and streak.episodes >= proof.episodes) or (
             steps is not None and streak.steps >= steps

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, fields
 from math import sqrt
 from typing import Any
 
-from launch.driver.observe import levels
+from launch.driver.observe import thresholds
 
 PART = "reward/part/"
 TOOL = "tool/"
@@ -98,7 +98,7 @@ class MeanOver:
     @property
     def chance(self) -> float:
         """How far it may be from the truth, as a share of the distance that rewards have."""
-        return levels.CHANCE / sqrt(self.groups)
+        return thresholds.CHANCE / sqrt(self.groups)
 
 
 class Level:
@@ -112,8 +112,8 @@ class Level:
         """distance: between the lowest and the highest reward seen."""
         self._steps.append(MeanOver(mean, max(groups, 1.0), step))
         while (
-            len(self._steps) > levels.MEAN_STEPS
-            and sum(point.groups for point in list(self._steps)[1:]) >= levels.MEAN_GROUPS
+            len(self._steps) > thresholds.MEAN_STEPS
+            and sum(point.groups for point in list(self._steps)[1:]) >= thresholds.MEAN_GROUPS
         ):
             self._steps.popleft()
         over = _mean_over(list(self._steps))
@@ -129,7 +129,7 @@ class Level:
 
     @property
     def now(self) -> MeanOver:
-        return _mean_over(list(self._steps)[-levels.MEAN_STEPS :])
+        return _mean_over(list(self._steps)[-thresholds.MEAN_STEPS :])
 
     def has_fallen(self, distance: float, least: float) -> bool:
         """Whether it is below its best by more than `least`, and by more than chance takes it."""
@@ -150,11 +150,11 @@ class CutShare:
 
     def add(self, row: HealthRow) -> None:
         count = max(row.episodes, 1.0)
-        if levels.CUT - row.cut > levels.CUT_FALLS * sqrt(levels.CUT * (1 - levels.CUT) / count):
+        if thresholds.CUT - row.cut > thresholds.CUT_FALLS * sqrt(thresholds.CUT * (1 - thresholds.CUT) / count):
             self._rows.clear()  # the step is well, and those before it are over
             return
         self._rows.append((count, row.cut * count))
-        while len(self._rows) > 2 and sum(number for number, _ in self._rows) - self._rows[0][0] >= levels.CUT_OVER:
+        while len(self._rows) > 2 and sum(number for number, _ in self._rows) - self._rows[0][0] >= thresholds.CUT_OVER:
             self._rows.popleft()
 
     @property
@@ -170,7 +170,7 @@ class CutShare:
         if not before:
             return False
         chance = sqrt(self.share * (1 - self.share) * (1 / before + 1 / after))
-        return old / before - new / after > levels.CUT_FALLS * chance
+        return old / before - new / after > thresholds.CUT_FALLS * chance
 
 
 def _sum(rows: Sequence[tuple[float, float]]) -> tuple[float, float]:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from statistics import NormalDist
 from typing import Any
 
-from launch.driver.observe import levels
+from launch.driver.observe import thresholds
 from launch.driver.observe.cures import now, slower
 from launch.driver.observe.health import Finding
 from launch.driver.observe.signs import Severity
@@ -102,8 +102,8 @@ def find_cut_off(rows: Sequence[Mapping[str, Any]], stages: Sequence[StageConfig
     cut = {
         play: share
         for play, share in cut_shares.items()
-        if share >= (levels.CUT_GREEDY if play.rpartition("/")[2] == "greedy" else levels.CUT)
-        and newest.get(f"{play}/episodes", 0) >= levels.CUT_LEAST
+        if share >= (thresholds.CUT_GREEDY if play.rpartition("/")[2] == "greedy" else thresholds.CUT)
+        and newest.get(f"{play}/episodes", 0) >= thresholds.CUT_LEAST
     }
     if stage is None or not cut:
         return []

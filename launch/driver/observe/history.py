@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from launch.driver.observe import levels
+from launch.driver.observe import thresholds
 from launch.driver.observe.health_rows import CutShare, HealthRow, Level
 from launch.driver.observe.tool_signs import ToolCounts
 from rlsys.config.recipe import RecipeConfig
@@ -82,21 +82,25 @@ class History:
         return {part: row.parts[part] for part in self.setting.solved_by if part in row.parts}
 
     def is_near_zero(self, mean: float) -> bool:
-        return 0 <= mean <= levels.HARDLY * max(self.top, 0.0)
+        return 0 <= mean <= thresholds.HARDLY * max(self.top, 0.0)
 
     def reward_has_fallen(self, row: HealthRow) -> bool:
         """Whether the mean reward is far below its own best, and farther than chance takes it."""
         if row.reward is None or self.level is None or self.rewards is None:
             return False
         distance = self.rewards[1] - self.rewards[0]
-        return self.level.has_fallen(distance, levels.FELL * distance)
+        return self.level.has_fallen(distance, thresholds.FELL * distance)
 
     def regression(self, row: HealthRow) -> str:
         """Tasks that the policy solved before it does not solve any more: they are not too hard for it."""
         for part in self.solved_means(row):
             level = self.solved[part]
             best, now = level.best, level.now.mean
-            if best.mean > 0.2 * self.top > 0 and now <= levels.FELL * best.mean and level.has_fallen(self.top, 0.0):
+            if (
+                best.mean > 0.2 * self.top > 0
+                and now <= thresholds.FELL * best.mean
+                and level.has_fallen(self.top, 0.0)
+            ):
                 return (
                     f"the policy has lost what it could do ({part} {best.mean:.3f} at step {best.step}, now {now:.3f})"
                 )

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from launch.driver.observe import levels
+from launch.driver.observe import thresholds
 from launch.driver.observe.cures import now, slower
 from launch.driver.observe.health_rows import HealthRow
 from launch.driver.observe.history import History
@@ -17,9 +17,9 @@ def collapsed(history: History, row: HealthRow) -> str:
     if row.entropy is None or not first or history.rewards is None or row.reward is None or level is None:
         return ""
     low, high = history.rewards
-    if row.entropy >= levels.COLLAPSED * first or level.best.step == row.step:  # its rewards still rise
+    if row.entropy >= thresholds.COLLAPSED * first or level.best.step == row.step:  # its rewards still rise
         return ""
-    if high - row.reward <= levels.UNLEARNED * (high - low):
+    if high - row.reward <= thresholds.UNLEARNED * (high - low):
         return ""  # it has learned what there was to be learned
     fell = f"entropy fell from {first:.3g} to {row.entropy:.3g} nats a token"
     at = f"mean reward {row.reward:.3f}, highest {high:.3f}"
@@ -32,8 +32,8 @@ def scattered(history: History, row: HealthRow) -> str:
     if row.entropy is None or first is None or row.reward is None or level is None or history.rewards is None:
         return ""
     (low, high), best = history.rewards, level.best
-    most = max(first + levels.RISEN, levels.GREW * first)
-    if row.entropy < most or best.mean - row.reward <= levels.UNLEARNED * (high - low):
+    most = max(first + thresholds.RISEN, thresholds.GREW * first)
+    if row.entropy < most or best.mean - row.reward <= thresholds.UNLEARNED * (high - low):
         return ""
     rose = f"entropy rose from {first:.3g} to {row.entropy:.3g} nats a token"
     at = f"mean reward {row.reward:.3f}, {best.mean:.3f} at step {best.step}"
@@ -52,7 +52,7 @@ def fell(history: History, row: HealthRow) -> str:
 
 def blown_up(history: History, row: HealthRow) -> str:
     """In one step, and what follows may have no rows with a KL any more."""
-    if row.kl is None or row.kl <= levels.BLOWN_UP:
+    if row.kl is None or row.kl <= thresholds.BLOWN_UP:
         return ""
     text = f"the policy blew up, its KL from the reference is {row.kl:.3g} nats a token"
     return f"{text}: {slower(history.setting.recipe)}"
@@ -60,8 +60,8 @@ def blown_up(history: History, row: HealthRow) -> str:
 
 def drifted(history: History, row: HealthRow) -> str:
     first = history.first_entropy
-    far = max(levels.DRIFTED * (first or 0.0), levels.DRIFTED_LEAST)
-    if row.kl is None or not far < row.kl <= levels.BLOWN_UP:
+    far = max(thresholds.DRIFTED * (first or 0.0), thresholds.DRIFTED_LEAST)
+    if row.kl is None or not far < row.kl <= thresholds.BLOWN_UP:
         return ""
     note = "" if first is None else f" (entropy at the stage's beginning: {first:.3g})"
     return f"the KL from the reference is {row.kl:.3g} nats a token{note}: {slower(history.setting.recipe)}"
@@ -70,9 +70,9 @@ def drifted(history: History, row: HealthRow) -> str:
 def clipped(history: History, row: HealthRow) -> str:
     """Much of what is trained has no gradient, for the weights have moved too far from those that sampled it."""
     share, recipe = row.clip_low + row.clip_high, history.setting.recipe
-    if share >= levels.CLIPPED:
+    if share >= thresholds.CLIPPED:
         text = f"{share:.0%} of the trained tokens are clipped (clip/*) and have no gradient"
-    elif row.outside >= levels.OUTSIDE:
+    elif row.outside >= thresholds.OUTSIDE:
         text = f"{row.outside:.0%} of the trained tokens have a ratio outside 0.9 to 1.1 (ratio/outside_0.1)"
     else:
         return ""
@@ -82,7 +82,7 @@ def clipped(history: History, row: HealthRow) -> str:
 
 def mismatch(history: History, row: HealthRow) -> str:
     """The engine computes something else than the learner, on the tokens that are trained."""
-    most = max(levels.MISMATCH[history.setting.dtype], row.gap_limit)  # the second where engines are quantised
+    most = max(thresholds.MISMATCH[history.setting.dtype], row.gap_limit)  # the second where engines are quantised
     if row.gap is None or row.gap <= most:
         return ""
     first = history.first_gap if history.first_gap is not None else row.gap
@@ -103,7 +103,7 @@ def mismatch_by_depth(history: History, row: HealthRow) -> str:
     if len(row.depths) < 2:
         return ""
     (near, first), (far, last) = row.depths[0], row.depths[-1]
-    if last < levels.GREW * first or last < levels.LEAST_GAP:
+    if last < thresholds.GREW * first or last < thresholds.LEAST_GAP:
         return ""
     is_exact = history.setting.recipe.model.fp32_head
     cures = ["give both the same RoPE and window", *(_correct_loss(history) if is_exact else ["model.fp32_head=true"])]
@@ -113,7 +113,7 @@ def mismatch_by_depth(history: History, row: HealthRow) -> str:
 
 def grad_norm(history: History, row: HealthRow) -> str:
     clip = history.setting.recipe.learner.clip_grad
-    if row.grad_norm is None or row.grad_norm <= levels.STEEP * clip:
+    if row.grad_norm is None or row.grad_norm <= thresholds.STEEP * clip:
         return ""
     norm = f"the gradient's norm is {row.grad_norm:.3g}, of which learner.clip_grad={clip:g} is left"
     return f"{norm}: {slower(history.setting.recipe)}, or scale the reward (reward.*)"
@@ -137,6 +137,6 @@ def lopsided(history: History, row: HealthRow) -> str:
 
 def lacks_gpus(engines_idle: float, learner_idle: float) -> Literal["engines", "learner"] | None:
     """The side for which the other one waits, by shares of the time; None where neither does by much."""
-    if abs(engines_idle - learner_idle) <= levels.LOPSIDED:
+    if abs(engines_idle - learner_idle) <= thresholds.LOPSIDED:
         return None
     return "learner" if engines_idle > learner_idle else "engines"

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from launch.driver.observe import levels
+from launch.driver.observe import thresholds
 
 JUDGE, SEARCH = "judge", "search"
 
@@ -36,7 +36,7 @@ class ToolCounts:
 def unread(tools: ToolCounts) -> str:
     """No verdict is a negative verdict by the papers' rules: what the judge failed to say is learned from."""
     cut, unparsable = tools.share(JUDGE, "errors_cut"), tools.share(JUDGE, "errors_unparsable")
-    if cut + unparsable < levels.UNREAD:
+    if cut + unparsable < thresholds.UNREAD:
         return ""
     text = f"{cut + unparsable:.1%} of the judge's answers have no verdict that can be read"
     if cut >= unparsable:
@@ -47,8 +47,8 @@ def unread(tools: ToolCounts) -> str:
 def unanswered(tools: ToolCounts) -> str:
     """With env.retriever.on_failure=empty an episode goes on with no passage, and learns to answer without."""
     failed, empty = tools.share(SEARCH, "errors"), tools.share(SEARCH, "empty")
-    if failed >= levels.ERRORS:
+    if failed >= thresholds.ERRORS:
         return f"{failed:.1%} of the searches failed (tool/search/errors_*): look at env.retriever.* and its server"
-    if empty >= levels.EMPTY:
+    if empty >= thresholds.EMPTY:
         return f"{empty:.0%} of the searches found no passage: look at env.retriever.corpus and .index, or the queries"
     return ""

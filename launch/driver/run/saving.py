@@ -19,9 +19,9 @@ from dataclasses import asdict, replace
 from pathlib import Path
 
 from launch.driver.checkpoints.beginning import KEPT
-from launch.driver.checkpoints.card import example_prompt, renew_results, write_about, write_card
 from launch.driver.checkpoints.checkpoint import DriverState, step_of
 from launch.driver.checkpoints.disk_space import room_for, when_full
+from launch.driver.checkpoints.model_card import example_prompt, renew_results, write_about, write_card
 from launch.driver.run.run import Run, health
 from rlsys.config.output import CheckpointConfig
 from rlsys.config.recipe import StageConfig

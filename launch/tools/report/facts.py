@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from launch.driver.observe import levels
-from launch.driver.observe.levels import LAST
+from launch.driver.observe import thresholds
+from launch.driver.observe.thresholds import LAST
 from launch.run_dir.directory import RunDirectory
 from launch.run_dir.episodes import Episodes
 from launch.run_dir.solved import rewards_by_env, solving_parts
@@ -46,13 +46,13 @@ class Stage:
     @property
     def has_enough(self) -> bool:
         """Whether its last steps are no chance: many, or of many episodes."""
-        return len(self.rows) >= LAST or count_played(self.rows) >= levels.LAST_EPISODES
+        return len(self.rows) >= LAST or count_played(self.rows) >= thresholds.LAST_EPISODES
 
     @property
     def has_ends(self) -> bool:
         """The same of its first and of its last steps."""
         least = min(map(count_played, self.ends)) if len(self.rows) > 1 else 0.0
-        return len(self.rows) >= 2 * LAST or least >= levels.LAST_EPISODES
+        return len(self.rows) >= 2 * LAST or least >= thresholds.LAST_EPISODES
 
     @property
     def last_steps(self) -> tuple[int, int]:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from launch.driver.checkpoints.checkpoint import FOLDER, step_of
-from launch.driver.observe import levels
+from launch.driver.observe import thresholds
 from launch.driver.observe.held_out import HELD_OUT, OF_EVALUATIONS
 from launch.driver.observe.signs import SIGNS
 from launch.run_dir.directory import RunDirectory
@@ -81,12 +81,12 @@ def difficulty(run: Situation) -> Iterator[Advice]:
         not stage.has_enough
         or lacking is None
         or right is None
-        or lacking <= levels.FILTERED
+        or lacking <= thresholds.FILTERED
         or run.found & NO_CONTRAST
     ):
         return
-    is_easy = right > levels.EASY
-    if not is_easy and right >= levels.HARD:
+    is_easy = right > thresholds.EASY
+    if not is_easy and right >= thresholds.HARD:
         return
     last = f"of the last {len(rows)} steps" if len(rows) > 1 else "of the last step"
     begin = f"{share(lacking)} of the groups {last} carry no signal; right answers are at {share(right)}"
@@ -109,7 +109,7 @@ def difficulty(run: Situation) -> Iterator[Advice]:
 def _thirds(stage: Stage, key: str) -> tuple[float, float] | None:
     """Means over the first and the last third of the stage's rows; None where there are too few."""
     column, size = stage.rows.column(key), len(stage.rows) // 3
-    few = len(stage.rows) < levels.THIRD and not (size and count_played(stage.rows) >= 3 * levels.LAST_EPISODES)
+    few = len(stage.rows) < thresholds.THIRD and not (size and count_played(stage.rows) >= 3 * thresholds.LAST_EPISODES)
     first, last = mean(column[:size]), mean(column[len(column) - size :])
     return (first, last) if not few and first is not None and last is not None else None
 
@@ -120,7 +120,7 @@ def cut(run: Situation) -> Iterator[Advice]:
     limits, rewards = (_thirds(stage, key) for key in ("episode/token_limit", "reward/mean"))
     if "cut" in run.found or limits is None or rewards is None or rewards[1] >= rewards[0]:
         return
-    if limits[1] < levels.CUT_NOW or limits[1] - limits[0] < levels.CUT_MORE:
+    if limits[1] < thresholds.CUT_NOW or limits[1] - limits[0] < thresholds.CUT_MORE:
         return
     rose = f"{share(limits[1])} of the episodes are cut off by a token limit, {share(limits[0])} at first"
     keys = ("rollout.max_turn_tokens", "rollout.max_response_tokens", "engine.max_model_len")
@@ -153,7 +153,7 @@ def unproven(run: Situation) -> Iterator[Advice]:
     if run.verdict.level not in ("flat", "bad") or first is None or last is None or not stage.has_ends:
         return
     distance = float(high.max() - low.min()) if len(low) and len(high) else abs(first)
-    if last - first < levels.PAYS * distance or distance <= 0:
+    if last - first < thresholds.PAYS * distance or distance <= 0:
         return
     begin, end = stage.last_steps
     paid = (first + last) / 2
@@ -212,7 +212,7 @@ def tool_errors(run: Situation) -> Iterator[Advice]:
         if len(open_now) and open_now[-1] > 0:
             text = f"{tool} answers no calls: its circuit is open after too many errors."
             yield Advice(rule="tool", level="broken", text=text, **link)
-        elif calls > 0 and errors / calls >= levels.ERRORS:
+        elif calls > 0 and errors / calls >= thresholds.ERRORS:
             text = f"{share(errors / calls)} of the calls of {tool} fail ({number(errors)} of {number(calls)})."
             numbers = {"errors": errors, "calls": calls}
             yield Advice(rule="tool", level="wrong", text=text, numbers=numbers, **link)

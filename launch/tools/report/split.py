@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from launch.driver.observe import levels
+from launch.driver.observe import thresholds
 from launch.driver.observe.policy_signs import lacks_gpus
 from launch.run_dir.directory import RunDirectory
 from launch.tools.plan.calibrate import CPU_FIXED, Calibration, calibrate, predict
@@ -153,7 +153,7 @@ def both_wait(run: Situation) -> Iterator[Advice]:
         return
     lag, tail = stage.setting("loop.max_policy_lag"), tail_of(run)
     longest = (
-        f" The longest episode of a step takes {number(tail)} x the median." if tail and tail > levels.TAIL else ""
+        f" The longest episode of a step takes {number(tail)} x the median." if tail and tail > thresholds.TAIL else ""
     )
     yield Advice(
         rule="both_wait",
@@ -170,7 +170,7 @@ def both_wait(run: Situation) -> Iterator[Advice]:
 
 def _both_wait(busy: float, waits: float) -> bool:
     """busy: share of the engines' time. waits: of the learner's."""
-    return waits > levels.WAITS and busy < levels.IDLE
+    return waits > thresholds.WAITS and busy < thresholds.IDLE
 
 
 def tail_of(run: Situation) -> float | None:
@@ -192,7 +192,7 @@ def slow_tools(run: Situation) -> Iterator[Advice]:
     rows = run.stage.last
     spent = {name: total(rows.known(f"time/episode_{name}")) for name in ("generate", "tool", "score")}
     total_s = sum(spent.values())
-    if not run.stage.has_enough or total_s <= 0 or spent["tool"] <= levels.TOOLS * total_s:
+    if not run.stage.has_enough or total_s <= 0 or spent["tool"] <= thresholds.TOOLS * total_s:
         return
     part = spent["tool"] / total_s
     flight = run.stage.setting("rollout.in_flight")
@@ -211,10 +211,10 @@ def slow_tools(run: Situation) -> Iterator[Advice]:
 def useless_tokens(run: Situation) -> Iterator[Advice]:
     """The learner computes many tokens for each that it trains."""
     useful = mean(run.stage.last.known("tokens/useful_share"))
-    if not run.gpus or useful is None or useful >= levels.USEFUL or not run.stage.has_enough:
+    if not run.gpus or useful is None or useful >= thresholds.USEFUL or not run.stage.has_enough:
         return
     rows, padding = (total(run.stage.last.known(f"learner/{name}")) for name in ("rows", "padding_rows"))
-    padded = rows > 0 and padding > levels.PADDING * rows
+    padded = rows > 0 and padding > thresholds.PADDING * rows
     size = run.stage.setting("learner.tokens_per_row")
     why = (
         f"{share(padding / rows)} of its rows only keep the ranks equal"
@@ -273,11 +273,11 @@ def slope_of(stage: Stage, key: str) -> float | None:
     column = half.column(key)
     valid = ~np.isnan(column)
     x, y = half.step[valid].astype(float), column[valid]
-    if len(y) < levels.FITTED or np.ptp(y) == 0 or np.ptp(x) == 0:
+    if len(y) < thresholds.FITTED or np.ptp(y) == 0 or np.ptp(x) == 0:
         return None
     slope, start = np.polyfit(x, y, 1)
     explained = 1 - float(np.sum((y - slope * x - start) ** 2) / np.sum((y - y.mean()) ** 2))
-    return float(slope) if slope > 0 and explained >= levels.STRAIGHT else None
+    return float(slope) if slope > 0 and explained >= thresholds.STRAIGHT else None
 
 
 def _all_steps(stage: Stage) -> tuple[int, int]:

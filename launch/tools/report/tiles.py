@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from launch.driver.observe import levels
+from launch.driver.observe import thresholds
 from launch.tools.report.facts import Stage, count_groups, count_played
 from launch.tools.report.words import mean, number, plural, score, share, total
 
@@ -85,7 +85,7 @@ def _signal(stage: Stage) -> Tile | None:
     overall, last = (count_groups(rows).without_signal for rows in (stage.rows, stage.last))
     if overall is None or last is None:
         return None
-    level = "bad" if last >= levels.NEARLY_ALL else "warn" if last > MANY else "ok"
+    level = "bad" if last >= thresholds.NEARLY_ALL else "warn" if last > MANY else "ok"
     return Tile("groups without signal", share(last), f"of the whole stage {share(overall)}", level, "signal")
 
 
@@ -149,10 +149,10 @@ def _unanswered(stage: Stage) -> Tile | None:
     """Only where many of the last episodes ended without an answer that could be read: how most of them did."""
     shares = {end: mean(stage.last.known(f"episode/{end}")) or 0.0 for end in ("token_limit", "malformed")}
     end = max(shares, key=shares.__getitem__)
-    if shares[end] < levels.CUT:
+    if shares[end] < thresholds.CUT:
         return None
     label = "cut off by a limit" if end == "token_limit" else "malformed episodes"
-    level = "bad" if shares[end] >= levels.NEARLY_ALL else "warn"
+    level = "bad" if shares[end] >= thresholds.NEARLY_ALL else "warn"
     return Tile(label, share(shares[end]), f"of {number(count_played(stage.last))} episodes", level, "ends")
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from launch.commands.trained import with_trained_args
 from launch.config.compose import compose
-from launch.driver.checkpoints.card import write_about
+from launch.driver.checkpoints.model_card import write_about
 from launch.driver.evaluation.sets import sets_of
 from rlsys.config.recipe import RecipeConfig
 from rlsys.errors import BadInput

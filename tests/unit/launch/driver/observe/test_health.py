@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from launch.config.compose import compose
-from launch.driver.observe import levels
+from launch.driver.observe import thresholds
 from launch.driver.observe.health import HealthMonitor
 from launch.driver.observe.history import HealthSetting
 from launch.driver.observe.signs import OTHERWISE, SIGNS
@@ -488,7 +488,9 @@ def test_a_stage_that_trained_before_has_a_step_without_signal_now_and_then() ->
 
 
 def test_each_level_has_a_unit_and_a_reason() -> None:
-    assert len(levels.TABLE) > 25 and all(level.unit and level.why and level > 0 for level in levels.TABLE.values())
+    assert len(thresholds.TABLE) > 25 and all(
+        level.unit and level.why and level > 0 for level in thresholds.TABLE.values()
+    )
     assert all(proof.why and (proof.steps or proof.episodes) for proof in (sign.proof for sign in SIGNS.values()))
 
 

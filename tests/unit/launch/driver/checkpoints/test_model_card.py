@@ -13,8 +13,8 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from envs import make_world
 from launch.config.compose import compose
-from launch.driver.checkpoints.card import example_prompt, renew_results, write_about, write_card
 from launch.driver.checkpoints.checkpoint import digests
+from launch.driver.checkpoints.model_card import example_prompt, renew_results, write_about, write_card
 from learners.scratch import build
 from rlsys.config.model import ScratchModel
 
