@@ -199,11 +199,11 @@ def strip_all_and_flip(run: Path) -> None:
 
 def flip_and_digest(run: Path) -> None:
     """The weights, with all digests of driver.json made again."""
-    from launch.driver.checkpoints.checkpoint import digests, read_state, write_state
+    from launch.driver.checkpoints.checkpoint import file_digests, read_state, write_state
 
     folder = newest(run)
     flip_weights(run)
-    write_state(folder, read_state(folder), digests(folder))
+    write_state(folder, read_state(folder), file_digests(folder))
 
 
 def rename_later(run: Path) -> None:

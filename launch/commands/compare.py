@@ -53,8 +53,8 @@ def run(options: argparse.Namespace) -> int:
 
 def settings_of(words: Sequence[str]) -> list[ComparedSetting]:
     """Of RESULT, RUN_DIR, or NAME=ONE,ANOTHER. Raises BadInput for a run without results, and two of one name."""
-    split = [("", [word]) if os.path.exists(word) else _split(word) for word in words]
-    files = [tuple(_file(Path(path)) for path in paths) for _, paths in split]
+    split = [("", [word]) if os.path.exists(word) else _parse_named_results(word) for word in words]
+    files = [tuple(_result_file(Path(path)) for path in paths) for _, paths in split]
     alone = [paths[0] for (name, _), paths in zip(split, files, strict=True) if not name]
     ways = WAYS[1:] if any(os.path.isdir(word) for word in words) else WAYS
     calling = next((way for way in ways if len({way(path) for path in alone}) == len(alone)), str)
@@ -68,12 +68,12 @@ def settings_of(words: Sequence[str]) -> list[ComparedSetting]:
     ]
 
 
-def _split(word: str) -> tuple[str, list[str]]:
+def _parse_named_results(word: str) -> tuple[str, list[str]]:
     name, is_named, files = word.partition("=")
     return (name, files.split(",")) if is_named else ("", [word])
 
 
-def _file(path: Path) -> Path:
+def _result_file(path: Path) -> Path:
     """Of a run directory its last evaluation."""
     if not path.is_dir():
         return path
@@ -92,7 +92,7 @@ def _file(path: Path) -> Path:
     return path / "evaluations" / f"{evaluation_name(stage, when, step)}.json"
 
 
-def _run(path: Path) -> str:
+def _run_name(path: Path) -> str:
     """Of RUN/evaluations/rl-after.json RUN; of another file its folder."""
     folder = Path(os.path.abspath(path)).parent
     return (folder.parent if folder.name == "evaluations" else folder).name
@@ -102,6 +102,6 @@ def _run(path: Path) -> str:
 # a run has the run's name.
 WAYS: tuple[Callable[[Path], str], ...] = (
     lambda path: path.stem,
-    _run,
-    lambda path: f"{_run(path)}/{path.stem}",
+    _run_name,
+    lambda path: f"{_run_name(path)}/{path.stem}",
 )

@@ -32,18 +32,18 @@ from launch.commands.served import add_served, read_served
 from launch.commands.shared import add_checkpoint, add_config, add_test
 from launch.commands.trained import with_trained_args
 from launch.config.compose import compose, to_yaml
-from launch.config.layers import read_files
+from launch.config.layers import read_config_layers
 from launch.driver.checkpoints.checkpoint import model_step
 from launch.driver.evaluation.against import against_lines, compare_with_earlier, read_earlier
 from launch.driver.evaluation.evaluate import list_pending
 from launch.driver.evaluation.report import (
     combine_plays,
     describe_plan,
+    evaluation_report,
     failure_lines,
     metric_lines,
-    papers_of,
-    report,
-    table,
+    paper_figures_of,
+    results_table,
     write,
 )
 from launch.driver.evaluation.results import result_of
@@ -52,7 +52,7 @@ from launch.driver.evaluation.transcripts import Transcripts, file_name, transcr
 from launch.driver.observe.progress import Progress, process_start
 from launch.driver.run.cleanup import orderly_exit
 from launch.driver.run.playing import PendingGroup, Plays, play_each
-from launch.driver.stages.addresses import addresses_of_sets
+from launch.driver.stages.addresses import judge_endpoints_of_eval_sets
 from launch.driver.stages.base import check_columns
 from launch.driver.stages.trajectories import tokenizer_id, weights_id
 from launch.run_dir.played import EvalResult
@@ -129,7 +129,7 @@ def evaluate(options: argparse.Namespace, progress: Progress) -> int:
         check_columns(scored_recipe, tasks)
     try_functions_of(scored, progress.say if options.resume else None)
     check_needs(needs_of(recipe, plays, served), progress.say)
-    addresses = addresses_of_sets(recipe) + ([first_question(served, plays)] if served is not None else [])
+    addresses = judge_endpoints_of_eval_sets(recipe) + ([first_question(served, plays)] if served is not None else [])
     if not options.resume:  # else it is not yet known whether anything is left to play
         ask_first(addresses, progress)
     if options.output is not None:
@@ -281,14 +281,14 @@ def finish(
     """Say and write what was found. Raises RunFailed where too many episodes of a play failed."""
     progress.doing("computing intervals")
     results = {name: result_of(transcripts.records(name), play) for name, play in plays.items()}
-    papers = {name: papers_of(play) for name, play in plays.items()}
+    papers = {name: paper_figures_of(play) for name, play in plays.items()}
     ours = {
         name: replace(play_result.played, prompts=plays[name].digest(), way=plays[name].way())
         for name, play_result in results.items()
     }
     together, more = combine_plays(plays, ours, earlier)
-    document = report(metadata, plays, results) | more
-    for line in [*table(results), *metric_lines(results, papers), *together, *failure_lines(results)]:
+    document = evaluation_report(metadata, plays, results) | more
+    for line in [*results_table(results), *metric_lines(results, papers), *together, *failure_lines(results)]:
         progress.say(line)
     if earlier is not None:
         differences = compare_with_earlier(ours, earlier, options.test)
@@ -370,7 +370,7 @@ def find_training_data(checkpoint: str) -> str | None:
     folders = [folder for folder in Path(checkpoint).parents if (folder / "config.yaml").is_file()]
     if not folders:
         return None
-    layers, stages = read_files(folders[0] / "config.yaml", seen=())
+    layers, stages = read_config_layers(folders[0] / "config.yaml", seen=())
     configs = [layer.values for layer in layers] + [layer for stage in stages[-1:] for layer in stage.layers]
     envs = [values.get("env") for values in configs]
     data_files = [env["data"] for env in envs if isinstance(env, dict) and "data" in env]

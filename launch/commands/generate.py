@@ -26,7 +26,7 @@ from launch.config.compose import compose
 from launch.config.mixture import require_one
 from launch.driver.observe.progress import Progress, process_start
 from launch.driver.run.cleanup import orderly_exit
-from launch.driver.stages.addresses import addresses_of_reward, addresses_of_teacher
+from launch.driver.stages.addresses import judge_endpoints_of_reward, teacher_endpoints
 from launch.driver.stages.base import check_columns
 from launch.driver.stages.generate import (
     check_keep,

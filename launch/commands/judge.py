@@ -14,7 +14,7 @@ from launch.commands.shared import add_config
 from launch.config.compose import compose
 from launch.driver.observe.progress import Progress, process_start
 from launch.driver.run.cleanup import orderly_exit
-from launch.driver.stages.addresses import addresses_of_reward
+from launch.driver.stages.addresses import judge_endpoints_of_reward
 from launch.driver.stages.judge import (
     judge_missing,
     open_verdicts,

@@ -11,7 +11,7 @@ from envs.services.http import serve_until_signal
 from envs.services.secrets import read_secret
 from launch.checks.preflight import check_model_folder
 from launch.commands.shared import config_from_options, warn_if_open
-from launch.driver.checkpoints.model_card import read_args
+from launch.driver.checkpoints.model_card import read_template_args
 from launch.driver.run.engines import resolve_folder
 from rlsys.config.engine import EngineConfig
 
@@ -24,7 +24,7 @@ def serve(options: argparse.Namespace) -> None:
     warn_if_open(options.host, options.token_env)
     engine = config_from_options(EngineConfig, options)
     spec = spec_alone(engine, folder, device=options.device, dtype=options.dtype, threads=options.threads)
-    args = (read_args(Path(folder)) or {}).get("", {})  # of a model that was trained with several: none
+    args = (read_template_args(Path(folder)) or {}).get("", {})  # of a model that was trained with several: none
     place = {"host": options.host, "port": options.port, "token": token, "arrive_s": options.arrive_s}
     service = make_policy_service(spec, options.model, template_args=args, **place)
 

@@ -27,7 +27,7 @@ from launch.driver.run import cleanup, parent
 from launch.driver.run.choose_run import choose_run_dir, refuse_foreign
 from launch.driver.run.exchanged import moved_data, refuse_exchanged
 from launch.driver.run.rundir import RunDir
-from launch.driver.stages.addresses import addresses_of
+from launch.driver.stages.addresses import judge_and_teacher_endpoints
 from launch.driver.stages.base import needs_engines, recipes_with_rollouts, scored_recipes
 from launch.driver.stages.train import (
     arithmetic,

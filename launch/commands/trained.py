@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from launch.driver.checkpoints.model_card import read_args
+from launch.driver.checkpoints.model_card import read_template_args
 from launch.driver.evaluation.sets import sets_of
 from rlsys.config.recipe import RecipeConfig
 from rlsys.rollout import template_args_of
@@ -24,7 +24,7 @@ def with_trained_args(
     overrides: of the command line, where `env.template_args={}` asks for none. Each environment whose arguments are
     taken, or are others than the model's, has a line. Raises BadInput for a model's file that cannot be read.
     """
-    trained = read_args(Path(model)) if model is not None else None
+    trained = read_template_args(Path(model)) if model is not None else None
     if trained is None:
         return recipe
     env_args: dict[str, Mapping[str, Any]] = {}

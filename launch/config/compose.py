@@ -26,7 +26,7 @@ from launch.config.layers import (
     find_config,
     is_written,
     parse_overrides,
-    read_files,
+    read_config_layers,
 )
 from launch.config.mixture import mix, parts_of, require_one, to_dict
 from launch.config.placement import check_placement
@@ -151,7 +151,7 @@ def _read(
     Keys are checked as far as that takes no algorithm and no environment."""
     path = find_config(config)
     add_search_paths(path)
-    files, stages = read_files(path, seen=())
+    files, stages = read_config_layers(path, seen=())
     everywhere, by_stage = parse_overrides(overrides, stages)
     command_line = [Layer("command line", values) for values in everywhere]
     given_here = [*everywhere, *(values for edits in by_stage.values() for values in edits or ())]

@@ -77,7 +77,7 @@ def find_config(name: str) -> Path:
 
 
 def list_files(config: str) -> list[Path]:
-    """The file of a config that `read_files` has read, and those that it extends, nearest first."""
+    """The file of a config that `read_config_layers` has read, and those that it extends, nearest first."""
     files = [find_config(config)]
     while (base := (_from_yaml(files[-1].read_text()) or {}).get("extends")) is not None:
         files.append(_find_base(files[-1], str(base)))
@@ -90,7 +90,7 @@ def _find_base(path: Path, name: str) -> Path:
     return sibling if sibling.is_file() else find_config(name)
 
 
-def read_files(path: Path, seen: tuple[Path, ...]) -> tuple[list[Layer], list[StageEntry]]:
+def read_config_layers(path: Path, seen: tuple[Path, ...]) -> tuple[list[Layer], list[StageEntry]]:
     """The layers of a file and of what it extends, base first; its list of stages, the nearest one.
 
     A key at the top of a file or of a stage may be dotted, as on the command line.
@@ -113,7 +113,7 @@ def read_files(path: Path, seen: tuple[Path, ...]) -> tuple[list[Layer], list[St
     stages: list[StageEntry] = []
     base = raw.pop("extends", None)
     if base is not None:
-        layers, stages = read_files(_find_base(path, str(base)), (*seen, path.resolve()))
+        layers, stages = read_config_layers(_find_base(path, str(base)), (*seen, path.resolve()))
     written = raw.keys() >= WRITTEN
     for piece in _nested(path, raw):
         if (raw_stages := piece.pop("stages", None)) is not None:

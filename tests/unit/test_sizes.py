@@ -29,7 +29,7 @@ from launch.checks import gpu_memory, gpu_plan, model_size
 from launch.checks.deadlines import start_of_engine, start_of_rank
 from launch.config.compose import compose
 from launch.driver.checkpoints.stop_time import stop_deadline_s
-from launch.driver.evaluation.limits import limit_of
+from launch.driver.evaluation.limits import evaluation_deadline
 from launch.driver.evaluation.sets import plays_of
 from launch.driver.incidents import collect
 from launch.driver.observe import thresholds
@@ -96,7 +96,7 @@ def episode_s(case: Case) -> float:
 
 def evaluation_s(case: Case) -> float:
     config = replace(case.rl, eval=replace(case.rl.eval, every=20))
-    return limit_of(config, plays_of(config)).value
+    return evaluation_deadline(config, plays_of(config)).value
 
 
 def wait_s(case: Case) -> float:

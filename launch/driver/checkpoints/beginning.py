@@ -27,7 +27,7 @@ LEARNER = "learner"  # in a checkpoint: what the ranks continue from
 KEPT = Path(LEARNER) / "reference"
 
 
-def reference_of(stage: StageConfig, state: DriverState, checkpoint: Path | None) -> Path | None:
+def reference_weights_folder(stage: StageConfig, state: DriverState, checkpoint: Path | None) -> Path | None:
     """Where the weights lie that the stage began with, for one that is compared with them; None for any other, and for
     the first stage that trains an adapter: what it is compared with lies under the adapter, and lasts.
 
@@ -56,13 +56,13 @@ def begins_adapter(stage: StageConfig) -> bool:
     return lora.rank > 0 and lora.begins == stage.name
 
 
-def learner_of(stage: StageConfig) -> LearnerConfig:
+def learner_config_of(stage: StageConfig) -> LearnerConfig:
     """With the learning rate of what it trains: an adapter's is `model.lora.lr_scale` times that of all weights."""
     learner, lora = stage.config.learner, stage.config.model.lora
     return replace(learner, lr=learner.lr * lora.lr_scale) if lora.rank else learner
 
 
-def start_of(run: Path, stage: StageConfig, saved: str, first: str) -> tuple[str, AdapterStart | None]:
+def initial_weights_of(run: Path, stage: StageConfig, saved: str, first: str) -> tuple[str, AdapterStart | None]:
     """What a stage begins with: the weights that its learner loads and, where it trains an adapter on them, that.
 
     saved: the newest checkpoint's model or, where there is none, `first`, which the run began with. The weights that an
@@ -74,14 +74,14 @@ def start_of(run: Path, stage: StageConfig, saved: str, first: str) -> tuple[str
             raise BadInput("an adapter", where=saved, expected=f"all weights: stage {stage.name} trains no adapter")
         return saved, None
     if adapter is None:
-        base = first if saved == first else str(keep_base(run, Path(saved)))
+        base = first if saved == first else str(keep_base_model(run, Path(saved)))
         return base, AdapterStart(adapter=Adapter.on(base, lora))
     if adapter != Adapter.on(adapter.base, lora):
         raise BadInput("an adapter of another model.lora", where=saved, expected=f"rank {lora.rank}, as configured")
     return adapter.base, AdapterStart(adapter=adapter, folder=saved)
 
 
-def keep_base(run: Path, model: Path) -> Path:
+def keep_base_model(run: Path, model: Path) -> Path:
     """A checkpoint's model, so that it is not removed: its links, under a name that no other weights ever have."""
     saved = read_digests(model.parent)
     files = {name: entry for name, entry in (saved or {}).items() if name.startswith("hf/")}
@@ -95,7 +95,7 @@ def keep_base(run: Path, model: Path) -> Path:
     return folder.resolve()
 
 
-def takes_optimizer(stage: StageConfig, state: DriverState) -> bool:
+def continues_optimizer(stage: StageConfig, state: DriverState) -> bool:
     """Whether the stage continues with the optimizer of the checkpoint: its own, or that of the stage before it."""
     inherited = stage.config.learner.optimizer == "run" and bool(stage.steps or stage.epochs) and state.step > 0
     return state.stage_step > 0 or inherited
@@ -104,7 +104,7 @@ def takes_optimizer(stage: StageConfig, state: DriverState) -> bool:
 def describe_division(stage: StageConfig, state: DriverState, checkpoint: Path) -> str:
     """How the optimizer of the checkpoint is divided, where the stage continues with it on other ranks or under another
     ZeRO stage; else empty. Raises BadInput where it cannot."""
-    if not takes_optimizer(stage, state):
+    if not continues_optimizer(stage, state):
         return ""
     learner, lora = stage.config.learner, stage.config.model.lora.rank
     ours = layout_of(learner, make_algorithm(stage.config.algorithm), learner.ranks, lora)
@@ -122,7 +122,7 @@ def refuse_impossible(stage: StageConfig, state: DriverState, checkpoint: Path, 
     """
     describe_division(stage, state, checkpoint)
     try:
-        reference_of(stage, state, checkpoint)
+        reference_weights_folder(stage, state, checkpoint)
     except BadInput as error:
         holding = [path.name for path in saved if step_of(path) < step_of(checkpoint)]
         holding = [name for name in holding if (checkpoint.with_name(name) / KEPT).is_dir()]

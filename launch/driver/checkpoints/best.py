@@ -19,7 +19,7 @@ BEST = re.compile(r"best-step-\d{6,}")
 ABOUT = "best.json"
 
 
-def best_of(run: Path) -> Path | None:
+def find_best_model(run: Path) -> Path | None:
     """The folder of the best model of a run directory. None where none was kept."""
     folders = [path for path in (run / "checkpoints").glob("best-step-*") if (path / ABOUT).is_file()]
     return max(folders, key=lambda path: (read_best(path)["value"], step_of(path)), default=None)
@@ -45,7 +45,7 @@ def copy_best(run: Path, step: int) -> Path | None:
 
 def keep_if_best(run: Path, apart: Path, number: str, value: float) -> bool:
     """Make what was set apart the best, if it is; else remove it. The larger number is the better one."""
-    current = best_of(run)
+    current = find_best_model(run)
     if current is not None and read_best(current)["number"] == number and read_best(current)["value"] >= value:
         shutil.rmtree(apart)
         return False
@@ -60,11 +60,11 @@ def keep_if_best(run: Path, apart: Path, number: str, value: float) -> bool:
     return True
 
 
-def drop(apart: Path) -> None:
+def discard_candidate(apart: Path) -> None:
     shutil.rmtree(apart)
 
 
-def forget_after(run: Path, step: int) -> list[Path]:
+def set_aside_best_after(run: Path, step: int) -> list[Path]:
     """Rename the best models of steps after `step`, to which the run went back. Kept, but no longer the best."""
     later = [path for path in (run / "checkpoints").glob("best-step-*") if step_of(path) > step]
     return [set_aside(path) for path in later]

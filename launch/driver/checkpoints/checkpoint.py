@@ -115,7 +115,7 @@ def model_step(model: Path) -> int | None:
 
 
 def write_state(folder: Path, state: DriverState, files: Mapping[str, Mapping[str, Any]] | None) -> None:
-    """`driver.json`, which appears whole. files: of `digests`; None where the checkpoint was saved without."""
+    """`driver.json`, which appears whole. files: of `file_digests`; None where the checkpoint was saved without."""
     content: dict[str, Any] = asdict(state)
     if files is not None:
         content = with_own_digest(content | {FILES: dict(files)})
@@ -138,12 +138,12 @@ def read_state(folder: Path) -> DriverState:
 
 
 def read_digests(folder: Path) -> dict[str, dict[str, Any]] | None:
-    """What `digests` said when the files were saved. None where it was not asked for any. Raises Damaged."""
+    """What `file_digests` said when the files were saved. None where it was not asked for any. Raises Damaged."""
     files: dict[str, dict[str, Any]] | None = _read(folder).get(FILES)
     return files
 
 
-def digests(folder: Path, unwanted: Callable[[], bool] = lambda: False) -> dict[str, dict[str, Any]] | None:
+def file_digests(folder: Path, unwanted: Callable[[], bool] = lambda: False) -> dict[str, dict[str, Any]] | None:
     """Size and digest of every file in `folder` but `driver.json` and the model's card, by its path within.
 
     None once they are unwanted.

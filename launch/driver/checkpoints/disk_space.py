@@ -15,7 +15,7 @@ from rich.filesize import decimal as size
 from launch.checks import model_size
 from launch.checks.gpu_memory import BYTES, parameter_bytes
 from launch.checks.model_size import trained_parameters
-from launch.driver.checkpoints.best import best_of
+from launch.driver.checkpoints.best import find_best_model
 from learners.algorithms import make_algorithm
 from learners.algorithms.base import REFERENCE, VALUES
 from rlsys.config.recipe import RunConfig, StageConfig
@@ -70,12 +70,12 @@ def _checkpoint_bytes(stage: StageConfig, dtype: str) -> int:
 
 
 def _keeps_base(stage: StageConfig) -> bool:
-    """Whether the model under an adapter is one that this run trained (`beginning.keep_base`)."""
+    """Whether the model under an adapter is one that this run trained (`beginning.keep_base_model`)."""
     return stage.config.model.lora.rank == 0 and stage.config.model.lora.begins is not None
 
 
 def _keeps_reference(stage: StageConfig) -> bool:
-    """Whether its checkpoints hold the weights that it began with (`beginning.reference_of`)."""
+    """Whether its checkpoints hold the weights that it began with (`beginning.reference_weights_folder`)."""
     trains = stage.steps or stage.epochs is not None
     needs = make_algorithm(stage.config.algorithm).needs if trains else ()
     return stage.config.learner.reference == "stage" and REFERENCE in needs
@@ -95,7 +95,7 @@ def check_disk(room: Room | None, run: Path) -> None:
     for newer ones."""
     if room is None:
         return
-    free, replaced_bytes = _free(run), _replaced_bytes(run)
+    free, replaced_bytes = _free_bytes(run), _replaced_bytes(run)
     if room.needed > free + replaced_bytes:
         lower = f"lower checkpoint.keep={room.keep}, " if room.keep > 1 and room.most > 2 else ""
         raise BadInput(
@@ -108,7 +108,7 @@ def describe_room(room: Room | None, run: Path | None) -> str:
     """Of `--dry-run`. run: None where the run's disk is another than this machine's."""
     if room is None:
         return "not known yet"
-    return room.describe() if run is None else f"{room.describe()}; {size(_free(run))} are free in {run}"
+    return room.describe() if run is None else f"{room.describe()}; {size(_free_bytes(run))} are free in {run}"
 
 
 def when_full(room: Room | None) -> str:
@@ -119,7 +119,7 @@ def when_full(room: Room | None) -> str:
     return f" ({room.describe()}{lower})"
 
 
-def _free(run: Path) -> int:
+def _free_bytes(run: Path) -> int:
     """Of the disk that it lies on, or is going to lie on."""
     return shutil.disk_usage(nearest_folder(run)).free
 
@@ -133,7 +133,7 @@ def nearest_folder(path: Path) -> Path:
 
 def _replaced_bytes(run: Path) -> int:
     """By what a newer checkpoint replaces."""
-    best, folders = best_of(run), [*(run / "checkpoints").glob("step-*")]
+    best, folders = find_best_model(run), [*(run / "checkpoints").glob("step-*")]
     files = [path for folder in [*folders, *([best] if best is not None else [])] for path in folder.rglob("*")]
     sizes = {(stat.st_dev, stat.st_ino): stat.st_size for stat in (path.lstat() for path in files if path.is_file())}
     return sum(sizes.values())

@@ -73,22 +73,22 @@ UNKNOWN = "not known: the environment's code does not say it"
 Prompt = tuple[Sequence[Mapping[str, str]], Sequence[str] | None]  # messages, and stop strings if they are known
 
 
-def write_about(folder: Path, config: RunConfig, stage: StageConfig, stop: Sequence[str] | None) -> None:
+def write_training_facts(folder: Path, config: RunConfig, stage: StageConfig, stop: Sequence[str] | None) -> None:
     """For programs, into a model's folder: nothing that loads the model reads it. It has a digest, as the weights."""
     metadata = {
         "recipe": config.recipe.name,
         "stage": stage.name,
         "environment": stage.config.env.name,
-        "protocol": _protocol(stage),
-        "template_args": template_args(stage),
+        "protocol": _tool_protocol_name(stage),
+        "template_args": template_args_by_env(stage),
         "stop_strings": None if stop is None else list(stop),
     }
     replace_file(folder / ABOUT, json.dumps(metadata, indent=1) + "\n")
 
 
-def read_args(folder: Path) -> dict[str, dict[str, Any]] | None:
+def read_template_args(folder: Path) -> dict[str, dict[str, Any]] | None:
     """By environment what the model in `folder` was trained with; under "" where all have the same. None where nobody
-    wrote it. Raises BadInput for a file that `write_about` has not written."""
+    wrote it. Raises BadInput for a file that `write_training_facts` has not written."""
     file = folder / ABOUT
     if not file.is_file():
         return None
@@ -143,7 +143,7 @@ def write_card(
         tokens=of.rollout.max_turn_tokens,
         stops=stops,
     )
-    text += _prompt(messages) + _results(evaluations)
+    text += _fenced_prompt(messages) + _results_table(evaluations)
     replace_file(folder / CARD.name, text.rstrip("\n") + "\n")
 
 
@@ -155,7 +155,7 @@ def renew_results(folder: Path, evaluations: Sequence[Mapping[str, Any]]) -> Non
         text, heading = card.read_bytes(), RESULTS.encode()
         before = text.find(heading, text.rfind(b"```") + 1)  # behind the prompt, which may hold such a line
         text = text[:before] if before >= 0 else text
-        replace_file(card, (text.rstrip(b"\n") + b"\n" + _results(evaluations).encode()).rstrip(b"\n") + b"\n")
+        replace_file(card, (text.rstrip(b"\n") + b"\n" + _results_table(evaluations).encode()).rstrip(b"\n") + b"\n")
 
 
 def example_prompt(world: World) -> Prompt:
@@ -169,19 +169,19 @@ def example_prompt(world: World) -> Prompt:
     return messages, stop
 
 
-def template_args(stage: StageConfig) -> dict[str, Any]:
+def template_args_by_env(stage: StageConfig) -> dict[str, Any]:
     """Of its environment; of several by their names, where they differ."""
     by_env = {name: dict(template_args_of(recipe.env)) for name, recipe in stage.config.by_env.items()}
     first, *rest = by_env.values()
     return first if all(args == first for args in rest) else by_env
 
 
-def _protocol(stage: StageConfig) -> str | None:
+def _tool_protocol_name(stage: StageConfig) -> str | None:
     protocols = [getattr(recipe.env, "protocol", None) for recipe in stage.config.by_env.values()]
     return ", ".join(protocol for protocol in protocols if isinstance(protocol, str)) or None
 
 
-def _prompt(messages: Sequence[Mapping[str, str]]) -> str:
+def _fenced_prompt(messages: Sequence[Mapping[str, str]]) -> str:
     """A fence longer than any in the text: a prompt may hold Markdown."""
     if not messages:
         return ""
@@ -193,7 +193,7 @@ def _prompt(messages: Sequence[Mapping[str, str]]) -> str:
     return f"\n## A prompt\n\n{fence}text\n{cut}\n{fence}\n"
 
 
-def _results(evaluations: Sequence[Mapping[str, Any]]) -> str:
+def _results_table(evaluations: Sequence[Mapping[str, Any]]) -> str:
     """Every number with an interval, of each evaluation of the run up to this checkpoint."""
     rows = [
         f"| {row['step']} | {row['stage']}, {row['when']} | {key.removesuffix(LOW)} | {row[key.removesuffix(LOW)]:.3f} "

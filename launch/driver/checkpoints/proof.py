@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from launch.driver.checkpoints.best import BEST
-from launch.driver.checkpoints.checkpoint import CARD, Damaged, digests, read_digests, read_state, verify
+from launch.driver.checkpoints.checkpoint import CARD, Damaged, file_digests, read_digests, read_state, verify
 from rlsys.adapters import BASES, MODEL
 from rlsys.journal import Begin, Row, Sealed, read_journal
 from rlsys.seals import digest_of, links
@@ -53,7 +53,7 @@ def checkpoint_seal(step: int, files: Mapping[str, Mapping[str, Any]]) -> str:
 
 def model_seal(folder: Path) -> str:
     """Of a folder of weights, read once to its end."""
-    return digest_of(json.dumps(digests(folder), sort_keys=True).encode())
+    return digest_of(json.dumps(file_digests(folder), sort_keys=True).encode())
 
 
 def base_name(files: Mapping[str, Mapping[str, Any]]) -> str:
@@ -93,7 +93,7 @@ def compare_models(run: Path, book: SealBook, say: Callable[[str], None]) -> Non
         if BASE.fullmatch(folder.name) is None:
             continue  # of a checkpoint without digests, or a draft
         say(f"comparing {BASES}/{folder.name} with its name")
-        files = digests(folder) or {}
+        files = file_digests(folder) or {}
         if base_name({name: entry for name, entry in files.items() if name != CARD.name}) != folder.name:
             raise Damaged(f"{folder}: damaged: its files are not those that its name is a digest of")
 

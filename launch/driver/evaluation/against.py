@@ -108,8 +108,8 @@ def _difference(ours: EvalResult, number: Number, earlier: EvalResult, theirs: N
         unpaired=unpaired,
         paired=outcome if isinstance(outcome, Paired) else None,
         why_not=outcome if isinstance(outcome, str) else None,
-        other_way=other_way([ours], [earlier]),
-        other_tasks=other_tasks([ours], [earlier]) if unpaired else "",
+        other_way=describe_config_differences([ours], [earlier]),
+        other_tasks=describe_task_differences([ours], [earlier]) if unpaired else "",
     )
 
 
@@ -138,12 +138,12 @@ def pair_settings(ours: Sequence[EvalResult], theirs: Sequence[EvalResult]) -> P
     if reason := _find_conflict(plays):
         return reason
     hashed = all(play.contents for play in plays)
-    values = [_by_content(play) if hashed else play.tasks for play in plays]
+    values = [_values_by_task_content(play) if hashed else play.tasks for play in plays]
     both = [task for task in values[0] if all(task in by_task for by_task in values)]
     if not both:
         return "no task is in both"
     mine, other_side = values[: len(ours)], values[len(ours) :]
-    differences = [_mean(mine, task) - _mean(other_side, task) for task in both]
+    differences = [_mean_over_seeds(mine, task) - _mean_over_seeds(other_side, task) for task in both]
     bounds = (-1.0, 1.0) if plays[0].is_share else None
     if not all(map(math.isfinite, differences)):
         return "the value of a task is no finite number"
@@ -159,7 +159,7 @@ def pair_settings(ours: Sequence[EvalResult], theirs: Sequence[EvalResult]) -> P
     return Paired(tasks=len(both), difference=mean, low=low, high=high, test=test, p=p, p_seeds=p_seeds)
 
 
-def other_way(ours: Sequence[EvalResult], theirs: Sequence[EvalResult]) -> str:
+def describe_config_differences(ours: Sequence[EvalResult], theirs: Sequence[EvalResult]) -> str:
     """Whether they were evaluated in another way (sampling, limits, environment, reward), by the keys that differ.
 
     Empty: they were not. Which tasks were drawn, how many, and with which seeds are no part of it.
@@ -175,7 +175,7 @@ def other_way(ours: Sequence[EvalResult], theirs: Sequence[EvalResult]) -> str:
     return f"evaluated in another way: {', '.join(differing[:MOST_SHOWN])}{more}" if differing else ""
 
 
-def other_tasks(ours: Sequence[EvalResult], theirs: Sequence[EvalResult]) -> str:
+def describe_task_differences(ours: Sequence[EvalResult], theirs: Sequence[EvalResult]) -> str:
     """What an unpaired test takes for granted, where it is over other tasks on each side. Empty: over the same."""
     hashed = all(play.contents for play in (*ours, *theirs))
     our_tasks, their_tasks = (
@@ -196,7 +196,7 @@ def _find_conflict(plays: Sequence[EvalResult]) -> str | None:
     return f"{len(differ)} tasks of the same id ask something else, the first: {min(differ)}"
 
 
-def _by_content(play: EvalResult) -> dict[str, float]:
+def _values_by_task_content(play: EvalResult) -> dict[str, float]:
     """The mean of those that ask the same."""
     by_content: dict[str, list[float]] = defaultdict(list)
     for task, value in play.tasks.items():
@@ -204,5 +204,5 @@ def _by_content(play: EvalResult) -> dict[str, float]:
     return {content: math.fsum(values) / len(values) for content, values in by_content.items()}
 
 
-def _mean(seeds: Sequence[Mapping[str, float]], task: str) -> float:
+def _mean_over_seeds(seeds: Sequence[Mapping[str, float]], task: str) -> float:
     return math.fsum(seed[task] for seed in seeds) / len(seeds)

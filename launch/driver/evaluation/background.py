@@ -12,8 +12,8 @@ import time
 from collections.abc import Awaitable, Callable
 
 from launch.checks.deadlines import evaluated_at_once
-from launch.driver.evaluation.evaluate import Evaluation, candidate, finish_evaluation, list_pending
-from launch.driver.evaluation.limits import limit_of
+from launch.driver.evaluation.evaluate import Evaluation, finish_evaluation, list_pending, set_candidate_apart
+from launch.driver.evaluation.limits import evaluation_deadline
 from launch.driver.evaluation.sets import plays_of, recipes_played
 from launch.driver.run.playing import play_each
 from launch.driver.run.run import Run
@@ -30,7 +30,7 @@ class BackgroundEvaluation:
         self._busy_s = self._reported_s = 0.0
         self._plays = plays_of(stage.config) if self._config.every else {}
         self._at_once = evaluated_at_once(stage.config, recipes_played(self._plays)) if self._plays else 0
-        self.limit_s = limit_of(stage.config, self._plays).value if self._plays else 0.0
+        self.limit_s = evaluation_deadline(stage.config, self._plays).value if self._plays else 0.0
 
     def due(self, live: Callable[[], Awaitable[None]]) -> None:
         """Begin one where the step that was just taken asks for it. `live` returns once its weights are on the engines.
@@ -66,7 +66,7 @@ class BackgroundEvaluation:
 
         try:
             await live()  # first: later it would be a newer step's, which may be waiting for this evaluation
-            apart = await candidate(self._run, evaluation)
+            apart = await set_candidate_apart(self._run, evaluation)
             evaluation.started = time.monotonic()
             limit = asyncio.timeout(self.limit_s)
             try:

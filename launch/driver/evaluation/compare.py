@@ -8,7 +8,12 @@ from dataclasses import asdict, dataclass, replace
 from itertools import combinations
 from typing import Any
 
-from launch.driver.evaluation.against import Paired, other_tasks, other_way, pair_settings
+from launch.driver.evaluation.against import (
+    Paired,
+    describe_config_differences,
+    describe_task_differences,
+    pair_settings,
+)
 from launch.driver.evaluation.report import averages
 from launch.run_dir.played import EvalResult, Number, Test, differ, is_share
 from launch.run_dir.significance import Correlation, mean_and_spread, pearson
@@ -43,7 +48,7 @@ class Cell:
         return f"{self.value:.3f}{spread}{mark}"
 
 
-def columns(settings: Sequence[ComparedSetting]) -> dict[str, str]:
+def compared_metrics(settings: Sequence[ComparedSetting]) -> dict[str, str]:
     """Every play of any of them, in the order in which they first appear, with the one metric that is compared: that
     which stands for the first of them with a number."""
     played = [item for setting in settings for plays in setting.seeds for item in plays.items()]
@@ -54,7 +59,7 @@ def columns(settings: Sequence[ComparedSetting]) -> dict[str, str]:
 def cells(settings: Sequence[ComparedSetting], test: Test = "paired") -> dict[str, dict[str, Cell]]:
     """By setting and play."""
     by_setting: dict[str, dict[str, Cell]] = {}
-    metrics = columns(settings)
+    metrics = compared_metrics(settings)
     for setting in settings:
         row = {play: _cell(setting, settings[0], play, key, test) for play, key in metrics.items()}
         by_setting[setting.name] = {play: cell for play, cell in row.items() if cell is not None}
@@ -62,30 +67,32 @@ def cells(settings: Sequence[ComparedSetting], test: Test = "paired") -> dict[st
 
 
 def _cell(setting: ComparedSetting, first: ComparedSetting, play: str, key: str, test: Test) -> Cell | None:
-    ours = _numbers(setting, play, key)
+    ours = _numbers_of_seeds(setting, play, key)
     if not ours:
         return None
     value, spread = mean_and_spread([number.value for number in ours])
     cell = Cell(value=value, spread=None if len(ours) == 1 else spread)
-    theirs = _numbers(first, play, key)
+    theirs = _numbers_of_seeds(first, play, key)
     if setting is first or not theirs:
         return cell
     sides = [[plays[play] for plays in side.seeds if play in plays] for side in (setting, first)]
-    cell = replace(cell, other_way=other_way(*sides))
+    cell = replace(cell, other_way=describe_config_differences(*sides))
     if test == "paper":
-        p = differ(_pool(ours), _pool(theirs))[1] if is_share(key) else None
-        return replace(cell, p=p, better=value > _pool(theirs).value, other_tasks=other_tasks(*sides))
+        p = differ(_pool_counts(ours), _pool_counts(theirs))[1] if is_share(key) else None
+        return replace(
+            cell, p=p, better=value > _pool_counts(theirs).value, other_tasks=describe_task_differences(*sides)
+        )
     outcome = pair_settings(*sides)
     if isinstance(outcome, str):
         return replace(cell, why_not=outcome)
     return replace(cell, p=outcome.p, better=outcome.difference > 0, paired=outcome)
 
 
-def _numbers(setting: ComparedSetting, play: str, key: str) -> list[Number]:
+def _numbers_of_seeds(setting: ComparedSetting, play: str, key: str) -> list[Number]:
     return [plays[play].numbers[key] for plays in setting.seeds if play in plays and key in plays[play].numbers]
 
 
-def _pool(numbers: Sequence[Number]) -> Number:
+def _pool_counts(numbers: Sequence[Number]) -> Number:
     count = math.fsum(number.count for number in numbers)
     return Number(value=math.fsum(number.value * number.count for number in numbers) / count, count=count)
 
@@ -126,7 +133,7 @@ NAMES: Mapping[Test, str] = {"paired": "the test over the tasks of both", "paper
 
 def comparison_lines(settings: Sequence[ComparedSetting], alpha: float, test: Test) -> list[str]:
     """A table with a row for each setting; then what they say together."""
-    names, by_setting, more = columns(settings), cells(settings, test), increases(settings)
+    names, by_setting, more = compared_metrics(settings), cells(settings, test), increases(settings)
     groups = list(dict.fromkeys(group for row in more.values() for group in row))
     head = ["", *names, *(f"{group} increase" for group in groups)]
     rows = [head]
@@ -137,7 +144,7 @@ def comparison_lines(settings: Sequence[ComparedSetting], alpha: float, test: Te
         rows.append([setting.name, *texts, *(f"{gains[group]:+.1%}" if group in gains else "-" for group in groups)])
     wide = [max(len(row[at]) for row in rows) for at in range(len(head))]
     table = ["  ".join(f"{word:<{wide[at]}}" for at, word in enumerate(row)).rstrip() for row in rows]
-    note = [f"+ and -: differs from {settings[0].name} by {NAMES[test]}, p < {alpha:g}{_scope(by_setting)}"]
+    note = [f"+ and -: differs from {settings[0].name} by {NAMES[test]}, p < {alpha:g}{_describe_scope(by_setting)}"]
     tested = [line for setting in settings[1:] for line in _describe_tests(setting.name, by_setting[setting.name])]
     return [
         *table,
@@ -147,7 +154,7 @@ def comparison_lines(settings: Sequence[ComparedSetting], alpha: float, test: Te
     ]
 
 
-def _scope(by_setting: Mapping[str, Mapping[str, Cell]]) -> str:
+def _describe_scope(by_setting: Mapping[str, Mapping[str, Cell]]) -> str:
     """What the signs + and - hold for: other tasks and, where both sides have several seeds, other training seeds."""
     scopes = {cell.paired.holds_for for row in by_setting.values() for cell in row.values() if cell.paired}
     if not scopes:

@@ -14,7 +14,7 @@ from typing import Any
 from envs.rewards import solved_thresholds
 from launch.checks.deadlines import evaluated_at_once
 from launch.driver.checkpoints import best
-from launch.driver.evaluation.report import combine_plays, describe_plan, describe_results, report
+from launch.driver.evaluation.report import combine_plays, describe_plan, describe_results, evaluation_report
 from launch.driver.evaluation.results import Result, result_of
 from launch.driver.evaluation.sets import Play, plays_of, recipes_played
 from launch.driver.evaluation.transcripts import in_order, records_of, without_tokens
@@ -124,18 +124,18 @@ async def evaluate(run: Run, stage: StageConfig, when: str) -> Values:
     at_once = evaluated_at_once(stage.config, recipes_played(plays))
     try:
         await run.sync.through(play_each(run.pool, waiting, at_once, finished))
-        return await finish_evaluation(run, evaluation, await candidate(run, evaluation))
+        return await finish_evaluation(run, evaluation, await set_candidate_apart(run, evaluation))
     finally:
         await evaluation.close()
 
 
-async def candidate(run: Run, evaluation: Evaluation) -> Path | None:
+async def set_candidate_apart(run: Run, evaluation: Evaluation) -> Path | None:
     """The checkpoint of these weights, set apart where the best one is asked for and there is one."""
     if evaluation.stage.config.checkpoint.best is None:
         return None
     if run.tasks.writing is not None:  # it may be the one
         await asyncio.wait({run.tasks.writing})
-    for aside in await asyncio.to_thread(best.forget_after, run.dir.path, evaluation.step):
+    for aside in await asyncio.to_thread(best.set_aside_best_after, run.dir.path, evaluation.step):
         run.progress.say(f"the run went back: its best model of then is {aside.name}")
     return await asyncio.to_thread(best.copy_best, run.dir.path, evaluation.step)
 
@@ -160,7 +160,7 @@ async def finish_evaluation(run: Run, evaluation: Evaluation, apart: Path | None
     mixed = f"; weights of versions {evaluation.version} to {newest}" if newest > evaluation.version else ""
     together = combine_plays(evaluation.plays, {name: result.played for name, result in results.items()})[0]
     run.note("evaluation", f"held-out {measure} {at}: {'; '.join([describe_results(results), *together])}{mixed}")
-    run.spend(evaluation.tokens, evaluation.discarded)
+    run.count_untrained_tokens(evaluation.tokens, evaluation.discarded)
     # What the run began with stays its first number, whatever later stages begin with.
     if evaluation.when == "after" or (evaluation.when == "before" and "before" not in state.eval_measure):
         state.eval_measure[evaluation.when] = measure
@@ -175,7 +175,7 @@ async def finish_evaluation(run: Run, evaluation: Evaluation, apart: Path | None
     for finding in [*find_drop(lines, stages), *find_cut_off(lines, stages)] if evaluation.when == "during" else ():
         run.note("health", f"health: {finding.describe()}")
         run.journal.note(stage.name, evaluation.step, finding.says)
-    written = report(place | account, evaluation.plays, results)
+    written = evaluation_report(place | account, evaluation.plays, results)
     name = evaluation_name(stage.name, evaluation.when, evaluation.step)
     run.journal.seal(f"evaluations/{name}", await asyncio.to_thread(run.dir.save_result, name, written))
     if apart is not None:
@@ -190,24 +190,24 @@ def _keep_best(run: Run, evaluation: Evaluation, results: Mapping[str, Result], 
     metric = None if result is None or result.partial else result.metrics.get(name)
     if metric is None:
         run.progress.say(f"checkpoint.best={number}: this evaluation has no such number, or is partial")
-        best.drop(apart)
+        best.discard_candidate(apart)
     elif best.keep_if_best(run.dir.path, apart, number, metric.value):
         run.progress.say(f"the best model so far, by {number}={metric.value:.4f}, is that of step {evaluation.step}")
 
 
-def prompts_of(stage: StageConfig) -> str:
+def digest_of_plays(stage: StageConfig) -> str:
     """The same for evaluations that play the same prompts in the same way."""
     digests = "".join(f"{name}{play.digest()}" for name, play in plays_of(stage.config).items())
     return hashlib.blake2b(digests.encode(), digest_size=8).hexdigest()
 
 
-def owes_before(run: Run, stage: StageConfig) -> bool:
+def needs_evaluation_before(run: Run, stage: StageConfig) -> bool:
     """Whether a stage that begins now has to be evaluated first. Not where these very weights have been, on the same
     prompts, at the end of the stage before it."""
     state, last = run.state, run.state.eval_last
     if state.stage_step or stage.name in state.eval_stages:
         return False
-    prompts = prompts_of(stage)
+    prompts = digest_of_plays(stage)
     if (last.get("prompts"), last.get("step")) != (prompts, state.step):
         return True
     state.eval_stages[stage.name] = {"before": last["values"]}
@@ -217,19 +217,19 @@ def owes_before(run: Run, stage: StageConfig) -> bool:
 async def evaluate_before(run: Run, stage: StageConfig) -> None:
     """The weights that a stage begins with, unless they are known."""
     state = run.state
-    if not owes_before(run, stage):
+    if not needs_evaluation_before(run, stage):
         return
     first = "before" not in state.eval_measure
     values = await run.tasks.until(evaluate(run, stage, "before"))
     state.eval_stages[stage.name] = {"before": values}
     if first:
-        state.eval_before, state.eval_prompts["before"] = values, prompts_of(stage)
+        state.eval_before, state.eval_prompts["before"] = values, digest_of_plays(stage)
 
 
 async def evaluate_after(run: Run, stage: StageConfig) -> None:
     """The weights that it ends with."""
     state = run.state
     values = await run.tasks.until(evaluate(run, stage, "after"))
-    state.eval_after, state.eval_prompts["after"] = values, prompts_of(stage)
+    state.eval_after, state.eval_prompts["after"] = values, digest_of_plays(stage)
     state.eval_stages.setdefault(stage.name, {})["after"] = values
     state.eval_last = {"step": state.step, "prompts": state.eval_prompts["after"], "values": values}

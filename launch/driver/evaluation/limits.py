@@ -12,7 +12,7 @@ from rlsys.deadlines import Derived, evaluation_s
 from rlsys.errors import require
 
 
-def limit_of(recipe: RecipeConfig, plays: Mapping[str, Play]) -> Derived:
+def evaluation_deadline(recipe: RecipeConfig, plays: Mapping[str, Play]) -> Derived:
     """Seconds that an evaluation beside training may take: `eval.deadline_s`."""
     if recipe.eval.deadline_s is not None:
         return Derived(recipe.eval.deadline_s, GIVEN)
@@ -32,11 +32,11 @@ def long_phases(recipe: RecipeConfig) -> dict[str, float]:
     """
     seconds = {f"{FIRST}wait_rollout": longest_attempt_s(recipe) * (1 + recipe.loop.max_policy_lag)}
     if recipe.eval.every and recipe.eval.hold_weights:
-        seconds["publish_previous"] = limit_of(recipe, plays_of(recipe)).value
+        seconds["publish_previous"] = evaluation_deadline(recipe, plays_of(recipe)).value
     return seconds
 
 
-def check_limit(where: str, recipe: RecipeConfig) -> None:
+def check_evaluation_deadline(where: str, recipe: RecipeConfig) -> None:
     """Raises BadInput for a limit that one episode may outlast: what is cut then is what is long, and so more often
     wrong."""
     config = recipe.eval

@@ -2,7 +2,7 @@
 
 What several sets say together: the mean of a group with its increase over an earlier evaluation, and whole tasks next
 to their single steps: does a model that can do the steps do the task (arXiv 2506.00845, section 5.2)? A set with
-`steps_of` asks for the steps of another set's tasks one by one; the field `parent` of each names its task.
+`count_solved_steps` asks for the steps of another set's tasks one by one; the field `parent` of each names its task.
 """
 
 from __future__ import annotations
@@ -39,7 +39,9 @@ USE = ("tokens", "response_tokens", "turns", "truncated", "reply_tokens")  # of 
 RIGHT = 1 - 1e-9  # of a task: every step right, every constraint satisfied
 
 
-def report(header: Mapping[str, Any], plays: Mapping[str, Play], results: Mapping[str, Result]) -> dict[str, Any]:
+def evaluation_report(
+    header: Mapping[str, Any], plays: Mapping[str, Play], results: Mapping[str, Result]
+) -> dict[str, Any]:
     """By key, for JSON. `accuracy`, `mean_reward`, `episodes`, `failures` and `ends` are by play."""
     measures = {result.measure for result in results.values()}
     content: dict[str, Any] = dict(header) | {"measure": measures.pop() if len(measures) == 1 else None}
@@ -49,7 +51,7 @@ def report(header: Mapping[str, Any], plays: Mapping[str, Play], results: Mappin
             content[key] = means
     for key in ("episodes", "failures", "ends"):
         content[key] = {name: getattr(result, key) for name, result in results.items()}
-    return content | {"plays": {name: _play(plays[name], result) for name, result in results.items()}}
+    return content | {"plays": {name: _play_as_json(plays[name], result) for name, result in results.items()}}
 
 
 def combine_plays(
@@ -59,7 +61,7 @@ def combine_plays(
     steps: dict[str, Steps] = {}
     for name, play in plays.items():
         of = f"{play.of.steps_of}/{play.name}"
-        step_counts = steps_of(of, ours[name], ours[of], play.of.parents) if of in ours else None
+        step_counts = count_solved_steps(of, ours[name], ours[of], play.of.parents) if of in ours else None
         steps |= {name: step_counts} if step_counts is not None else {}
     groups = averages(ours, earlier)
     lines = [f"{name}: {counts.describe()}" for name, counts in steps.items()]
@@ -68,14 +70,14 @@ def combine_plays(
     return lines, {key: {name: asdict(row) for name, row in rows.items()} for key, rows in values.items() if rows}
 
 
-def _play(play: Play, result: Result) -> dict[str, Any]:
+def _play_as_json(play: Play, result: Result) -> dict[str, Any]:
     sampling = {"samples": play.samples, "seeds": play.seeds, "temperature": play.temperature, "group": play.of.group}
     summary = {"prompts": play.digest(), "way": play.way(), "measure": result.measure, "partial": result.partial}
     values = asdict(result)
-    return summary | sampling | {key: values[key] for key in MORE} | {"paper": papers_of(play)}
+    return summary | sampling | {key: values[key] for key in MORE} | {"paper": paper_figures_of(play)}
 
 
-def papers_of(play: Play) -> dict[str, float]:
+def paper_figures_of(play: Play) -> dict[str, float]:
     """The paper's figures that speak of this play: all that name none, and those that name it."""
     figures = {key: value for key, value in play.of.paper.items() if "/" not in key}
     mark = f"{play.name}/"
@@ -108,7 +110,7 @@ def describe_results(results: Mapping[str, Result]) -> str:
             )
             parts.append(f"{name} by {result.by}  {by}")
         if result.partial:
-            parts.append(f"{name}: partial, {_partial(result)}")
+            parts.append(f"{name}: partial, {_describe_missing(result)}")
         if result.failed:
             graded = result.episodes - result.failures
             too_many = result.failures > result.limit * result.episodes
@@ -118,7 +120,7 @@ def describe_results(results: Mapping[str, Result]) -> str:
     return "; ".join([*parts, why_failed(failed)] if failed else parts)
 
 
-def _partial(result: Result) -> str:
+def _describe_missing(result: Result) -> str:
     text = f"{result.episodes} of {result.planned} episodes"
     metric = result.metrics.get(result.key)
     if metric is None:
@@ -128,7 +130,7 @@ def _partial(result: Result) -> str:
     return text + (f", with the rest {low:.3f} to {high:.3f}" if result.measure == "accuracy" else "")
 
 
-def table(results: Mapping[str, Result]) -> list[str]:
+def results_table(results: Mapping[str, Result]) -> list[str]:
     """One line for each play."""
     measures = {play.measure for play in results.values()}
     measure = measures.pop() if len(measures) == 1 else "result"
@@ -138,10 +140,10 @@ def table(results: Mapping[str, Result]) -> list[str]:
     for name, result in results.items():
         ends = ", ".join(f"{end} {count}" for end, count in sorted(result.ends.items()))
         metric = result.metrics.get(result.key)
-        number, within = ("-", "") if metric is None else (f"{metric.value:.3f}", _interval(metric))
+        number, within = ("-", "") if metric is None else (f"{metric.value:.3f}", _format_interval(metric))
         lines.append(f"{name:<{wide}}{number:>12}{within:>18}{result.episodes:>10}{result.failures:>10}   {ends}")
         for value, metric in result.by_value.items():
-            label, within, count = f"  {result.by} {value}", _interval(metric), result.episodes_by_value[value]
+            label, within, count = f"  {result.by} {value}", _format_interval(metric), result.episodes_by_value[value]
             lines.append(f"{label:<{wide}}{metric.value:>12.3f}{within:>18}{count:>10}")
     return lines
 
@@ -158,7 +160,7 @@ def metric_lines(results: Mapping[str, Result], papers: Mapping[str, Mapping[str
                 continue  # the JSON has all of them
             spread = f"   +- {metric.spread:.3f} over seeds" if metric.spread is not None else ""
             number = f"{metric.value:.1f}" if key in USE and key != "truncated" else f"{metric.value:.3f}"
-            lines.append(f"{name}  {key:<20}{number:>9}{_interval(metric):>18}{spread}{theirs}")
+            lines.append(f"{name}  {key:<20}{number:>9}{_format_interval(metric):>18}{spread}{theirs}")
         absent = [key for key in paper if key not in result.metrics]
         lines += [f"{name}  {key:<20}{'-':>9}{'':>18}   paper {paper[key]:.3f}" for key in absent]
         if len(result.by_turns) > 1:
@@ -175,7 +177,7 @@ def failure_lines(results: Mapping[str, Result]) -> list[str]:
     ]
 
 
-def _interval(metric: Metric) -> str:
+def _format_interval(metric: Metric) -> str:
     return f"{metric.low:.3f} to {metric.high:.3f}" if metric.low < metric.high else ""
 
 
@@ -234,7 +236,7 @@ class Steps:
         )
 
 
-def steps_of(name: str, single: EvalResult, whole: EvalResult, parents: Mapping[str, str]) -> Steps | None:
+def count_solved_steps(name: str, single: EvalResult, whole: EvalResult, parents: Mapping[str, str]) -> Steps | None:
     """parents: by task_id of a single step that of its task. None where no task was played in both ways."""
     by_parent: dict[str, list[float]] = defaultdict(list)
     for task, value in single.tasks.items():

@@ -122,10 +122,12 @@ def result_of(records: Sequence[TrajectoryRecord], play: Play, planned: int | No
     turns = [len(_assistant_texts(record)) for record in graded] if sound else []
     by = play.of.recipe.eval.by
     values = [play.of.values[str(record.task["task_id"])] for record in graded] if sound and by is not None else []
-    by_turns, by_value = _places(turns), _places(values, by_number)
+    by_turns, by_value = _indices_by_value(turns), _indices_by_value(values, by_number)
 
     def measured(places: Sequence[int]) -> Metric:
-        return _metric([graded[at] for at in places], [rows[at][key] for at in places], share=key == "accuracy")
+        return _metric_with_interval(
+            [graded[at] for at in places], [rows[at][key] for at in places], share=key == "accuracy"
+        )
 
     most = max(turns, default=0)
     answered = [n if record.end is EpisodeEnd.ANSWERED else most + 1 for n, record in zip(turns, graded, strict=False)]
@@ -144,14 +146,14 @@ def result_of(records: Sequence[TrajectoryRecord], play: Play, planned: int | No
         by_value={value: measured(places) for value, places in by_value.items()},
         episodes_by_value={value: len(places) for value, places in by_value.items()},
         answered_by={n: sum(turn <= n for turn in answered) / len(answered) for n in range(1, most + 1)},
-        versions=_versions(records),
-        tasks={name: math.fsum(values) / len(values) for name, values in _by_task(graded, rows, key).items()},
+        versions=_count_weight_versions(records),
+        tasks={name: math.fsum(values) / len(values) for name, values in _values_by_task(graded, rows, key).items()},
         contents={str(record.task["task_id"]): content_of(task_of(record.task)) for record in graded} if sound else {},
         group=play.of.group,
     )
 
 
-def _places(values: Sequence[V], order: Callable[[V], Any] | None = None) -> dict[V, list[int]]:
+def _indices_by_value(values: Sequence[V], order: Callable[[V], Any] | None = None) -> dict[V, list[int]]:
     """The indices of each distinct value."""
     return {value: [at for at, v in enumerate(values) if v == value] for value in sorted(set(values), key=order)}
 
@@ -165,7 +167,7 @@ def _numbers(graded: Sequence[TrajectoryRecord], config: Any) -> list[Numbers]:
         outcome = Reward(value=record.reward or 0.0, parts=record.parts)
         numbers: Numbers = {"accuracy": Mean(float(counts_as_solved(config, outcome)))} if right else {}
         numbers["mean_reward"] = Mean(outcome.value)
-        numbers |= _measure(reward, record)
+        numbers |= _numbers_of_episode(reward, record)
         numbers |= {f"part/{name}": Mean(value) for name, value in record.parts.items()}
         tokens = float(record.num_tokens or 0)
         numbers |= {"tokens": Mean(tokens), "response_tokens": Mean(tokens + record.metrics.get(REPLIES, 0.0))}
@@ -174,7 +176,7 @@ def _numbers(graded: Sequence[TrajectoryRecord], config: Any) -> list[Numbers]:
     return rows
 
 
-def _measure(reward: Any, record: TrajectoryRecord) -> Numbers:
+def _numbers_of_episode(reward: Any, record: TrajectoryRecord) -> Numbers:
     transcript = Transcript(
         task=task_of(record.task),
         messages=record.messages,
@@ -196,14 +198,14 @@ def _metrics(graded: Sequence[TrajectoryRecord], rows: Sequence[Numbers], play: 
         having = [(record, row[name]) for record, row in zip(graded, rows, strict=True) if name in row]
         episodes, numbers = [record for record, _ in having], [number for _, number in having]
         share = name not in counted | UNBOUNDED and not name.startswith("part/")
-        metrics[name] = _metric(episodes, numbers, share=share, samples=play.samples, seeds=play.seeds)
+        metrics[name] = _metric_with_interval(episodes, numbers, share=share, samples=play.samples, seeds=play.seeds)
     if key == "accuracy" and play.samples * play.seeds > 1:
-        metrics |= _passes(_by_task(graded, rows, key).values(), play.samples * play.seeds)
+        metrics |= _pass_at_k_metrics(_values_by_task(graded, rows, key).values(), play.samples * play.seeds)
         metrics[f"mean@{play.samples * play.seeds}"] = metrics["accuracy"]
     return metrics
 
 
-def _metric(
+def _metric_with_interval(
     episodes: Sequence[TrajectoryRecord], numbers: Sequence[Mean], *, share: bool, samples: int = 1, seeds: int = 1
 ) -> Metric:
     """Pooled over all; the interval over tasks; the spread over seeds. share: each lies within 0 and 1."""
@@ -220,7 +222,7 @@ def _metric(
     return Metric(value=math.fsum(values) / count, low=low, high=high, count=count, spread=spread)
 
 
-def _passes(by_task: Iterable[Sequence[float]], most: int) -> dict[str, Metric]:
+def _pass_at_k_metrics(by_task: Iterable[Sequence[float]], most: int) -> dict[str, Metric]:
     """pass@1, 2, 4 ... and of all samples; a task of which fewer were graded is in no pass@k that needs more."""
     tasks = [(len(values), int(math.fsum(values))) for values in by_task]
     metrics: dict[str, Metric] = {}
@@ -233,7 +235,7 @@ def _passes(by_task: Iterable[Sequence[float]], most: int) -> dict[str, Metric]:
     return metrics
 
 
-def _by_task(graded: Sequence[TrajectoryRecord], rows: Sequence[Numbers], key: str) -> dict[str, list[float]]:
+def _values_by_task(graded: Sequence[TrajectoryRecord], rows: Sequence[Numbers], key: str) -> dict[str, list[float]]:
     """The measure of each sample, by task."""
     by_task: dict[str, list[float]] = defaultdict(list)
     for record, row in zip(graded, rows, strict=False):  # no rows where there are no numbers
@@ -245,7 +247,7 @@ def _assistant_texts(record: TrajectoryRecord) -> list[str]:
     return [message.content for message in record.messages if message.role == "assistant"]
 
 
-def _versions(records: Sequence[TrajectoryRecord]) -> dict[int, int]:
+def _count_weight_versions(records: Sequence[TrajectoryRecord]) -> dict[int, int]:
     tokens: Counter[int] = Counter()
     for record in records:
         for turn in record.weight_versions:

@@ -187,7 +187,7 @@ def sets_of(recipe: RecipeConfig) -> tuple[TaskSet, ...]:
     """The sets of a stage's recipe. Raises BadInput for one that has no environment, or none that can be made."""
     config = recipe.eval
     if not config.sets:
-        paper = {} if recipe.envs else _figures(config.paper)
+        paper = {} if recipe.envs else _check_paper_figures(config.paper)
         envs = recipe.by_env.items()
         return tuple(TaskSet(name=name, recipe=part, split="held_out", drawn=False, paper=paper) for name, part in envs)
     return tuple(_make_set(name, spec, recipe) for name, spec in config.sets.items())
@@ -232,9 +232,9 @@ def check_sets(where: str, recipe: RecipeConfig) -> None:
 def _make_set(name: str, spec: EvalSet, recipe: RecipeConfig) -> TaskSet:
     where, config = f"eval.sets.{name}", recipe.eval
     overrides = {key: getattr(spec, key) for key in (*SAMPLING, "by") if getattr(spec, key) is not None}
-    recipe = _base(where, name, spec, recipe)
-    env = _change(f"{where}.env", "env", WORLDS, recipe.env, spec.env)
-    reward = _change(f"{where}.reward", "reward", REWARDS, recipe.reward, spec.reward)
+    recipe = _recipe_of_set(where, name, spec, recipe)
+    env = _changed_section(f"{where}.env", "env", WORLDS, recipe.env, spec.env)
+    reward = _changed_section(f"{where}.reward", "reward", REWARDS, recipe.reward, spec.reward)
     try:
         sampling: EvalConfig = replace(config, sets={}, judge={}, **overrides)
     except BadInput as error:
@@ -251,13 +251,13 @@ def _make_set(name: str, spec: EvalSet, recipe: RecipeConfig) -> TaskSet:
         recipe=set_recipe,
         split=spec.split,
         drawn=True,
-        paper=_figures(spec.paper),
+        paper=_check_paper_figures(spec.paper),
         group=spec.group,
         steps_of=spec.steps_of,
     )
 
 
-def _base(where: str, name: str, spec: EvalSet, recipe: RecipeConfig) -> RecipeConfig:
+def _recipe_of_set(where: str, name: str, spec: EvalSet, recipe: RecipeConfig) -> RecipeConfig:
     """What a set changes: of several environments the one with its name, else one that both its names replace."""
     if not recipe.envs or name in recipe.envs:
         return recipe.by_env.get(name, recipe)
@@ -268,7 +268,7 @@ def _base(where: str, name: str, spec: EvalSet, recipe: RecipeConfig) -> RecipeC
     return replace(recipe, env=None, reward=None, envs={})
 
 
-def _figures(paper: Mapping[str, float | None]) -> dict[str, float]:
+def _check_paper_figures(paper: Mapping[str, float | None]) -> dict[str, float]:
     return {key: value for key, value in paper.items() if value is not None}
 
 
@@ -276,7 +276,7 @@ def _figures(paper: Mapping[str, float | None]) -> dict[str, float]:
 _known: dict[tuple[str, str], Any] = {}
 
 
-def _merge(start: Any, changes: Mapping[str, Any]) -> Any:
+def _merge_section(start: Any, changes: Mapping[str, Any]) -> Any:
     from omegaconf import OmegaConf
 
     key = config_key(start), config_key(changes)
@@ -288,7 +288,7 @@ def _merge(start: Any, changes: Mapping[str, Any]) -> Any:
     return _known[key]
 
 
-def _change(where: str, key: str, table: Table, base: Any, changes: Mapping[str, Any]) -> Any:
+def _changed_section(where: str, key: str, table: Table, base: Any, changes: Mapping[str, Any]) -> Any:
     """A config with these keys changed; of another `name`, the defaults of that one with them."""
     from omegaconf.errors import OmegaConfBaseException
 
@@ -302,7 +302,7 @@ def _change(where: str, key: str, table: Table, base: Any, changes: Mapping[str,
             raise BadInput(
                 f"unknown key{nearest(unknown[0], [field.name for field in fields(schema)])}", key=unknown[0]
             )
-        return _merge(base if changes.get("name", base_name) == base_name else schema, changes)
+        return _merge_section(base if changes.get("name", base_name) == base_name else schema, changes)
     except BadInput as error:
         raise BadInput(error, where=where) from error
     except (OmegaConfBaseException, TypeError) as error:  # TypeError: a list in the place of keys

@@ -136,8 +136,8 @@ class Early:
         if self._raised - before > SAME_S:
             raise SystemExit(128 + number)
 
-    def noted(self) -> list[int]:
-        """Those that ask to stop, in their order."""
+    def pending_stop_signals(self) -> list[int]:
+        """Numbers of the signals so far that ask to stop, in their order."""
         with contextlib.suppress(BlockingIOError):
             while signals := self._reader.recv(4096):
                 self._noted += [number for number in signals if number in STOPS]
@@ -154,7 +154,7 @@ early: Early | None = None  # of this process, between the ends of `orderly_exit
 
 def pending_signals() -> list[int]:
     """SIGINT and SIGTERM that came since `orderly_exit` began, as far as no loop has taken them."""
-    return early.noted() if early is not None else []
+    return early.pending_stop_signals() if early is not None else []
 
 
 def stop_if_asked() -> None:

@@ -17,7 +17,7 @@ from actors.pool import RolloutPool
 from launch.checks import models, preflight
 from launch.checks.chat_template import copy_with_template, has_template, read_template
 from launch.checks.machine import is_local
-from launch.driver.checkpoints.best import best_of
+from launch.driver.checkpoints.best import find_best_model
 from launch.driver.checkpoints.checkpoint import FOLDER, STATE, Damaged, model_step, step_of, verify
 from launch.driver.observe.progress import Progress
 from launch.driver.run import nodes, wire
@@ -114,7 +114,7 @@ def resolve_folder(source: str) -> str:
     """The model folder that `--checkpoint` means; a hub name as it is. Raises BadInput."""
     path = Path(source)
     if source.endswith(BEST) and not path.exists():
-        best = best_of(Path(source.removesuffix(BEST)))
+        best = find_best_model(Path(source.removesuffix(BEST)))
         if best is None:
             raise BadInput(
                 "no best model in it", key="--checkpoint", found=source, expected="a run with checkpoint.best"

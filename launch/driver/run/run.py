@@ -16,7 +16,13 @@ from envs.base import World
 from envs.rewards import solved_thresholds
 from envs.services.secrets import secret_variables
 from launch.checks.models import whole_path
-from launch.driver.checkpoints.beginning import begins_adapter, learner_of, reference_of, start_of, takes_optimizer
+from launch.driver.checkpoints.beginning import (
+    begins_adapter,
+    continues_optimizer,
+    initial_weights_of,
+    learner_config_of,
+    reference_weights_folder,
+)
 from launch.driver.checkpoints.checkpoint import DriverState
 from launch.driver.checkpoints.stop_time import stop_deadline_s
 from launch.driver.incidents.keeper import IncidentKeeper
@@ -164,8 +170,8 @@ class Run:
         """
         folder = self.dir.newest()
         self.progress.doing(f"stage {stage.name}: the ranks load its weights")
-        self.active.reference = reference_of(stage, self.state, folder)
-        model, adapter = start_of(self.dir.path, stage, self.saved_model, self.model_path)
+        self.active.reference = reference_weights_folder(stage, self.state, folder)
+        model, adapter = initial_weights_of(self.dir.path, stage, self.saved_model, self.model_path)
         if Path(model).parent == self.dir.path.resolve() / BASES:
             self.journal.seal(f"{BASES}/{Path(model).name}", Path(model).name)
         compared = model if begins_adapter(stage) and stage.config.learner.reference == "stage" else self.model_path
@@ -175,7 +181,7 @@ class Run:
         await self.tasks.until(
             self.learner.begin(
                 model,
-                learner_of(stage),
+                learner_config_of(stage),
                 stage.config.algorithm,
                 total_steps=stage.steps,
                 temperature=temperature,
@@ -187,7 +193,7 @@ class Run:
         # Started again while they were loading, it had no stage to be told to.
         if served is not None and served != (newest := self.reference_address):
             await self.tasks.until(self.learner.connect(newest))
-        if folder is not None and takes_optimizer(stage, self.state):
+        if folder is not None and continues_optimizer(stage, self.state):
             await self.tasks.until(self.learner.load(folder, optimizers_alone=self.state.stage_step == 0))
         self.active.watch = watch_on(self, stage)
         self.saved_at = time.monotonic()
@@ -268,14 +274,15 @@ class Run:
         self.state.stage_step += 1
         self.state.trained += trained
 
-    def spend(self, generated: int, discarded: int) -> None:
+    def count_untrained_tokens(self, generated: int, discarded: int) -> None:
         """Tokens of an evaluation, which belong to no step."""
         for account in filter(None, (self.state, self.before_row)):
             account.generated += generated
             account.discarded += discarded
 
-    def record(self, row: StepRow, stage_steps: int, raised: Failure | None = None) -> None:
-        """Into metrics.jsonl, to the tracker, and onto the terminal. raised: the first of what its episodes raised."""
+    def log_step_metrics(self, row: StepRow, stage_steps: int, raised: Failure | None = None) -> None:
+        """Into metrics.jsonl (its seal into the journal), to the tracker, and onto the terminal; with what
+        the health signs say of it. raised: the first of what its episodes raised."""
         line = row.to_json() | self.loop_lag.row() | {"wall_s": self.wall_s, "time": round(time.time(), 3)}
         self.journal.seal(metrics_line(row.step), self.dir.log(line))
         self.before_row = None

@@ -27,7 +27,7 @@ from launch.driver.checkpoints.checkpoint import (
     RESERVE,
     Damaged,
     DriverState,
-    digests,
+    file_digests,
     read_digests,
     read_state,
     set_aside,
@@ -193,7 +193,7 @@ class RunDir:
         """
         if reference is not None:
             shutil.copytree(reference, folder / KEPT, copy_function=link_or_copy)
-        files = digests(folder, unwanted)
+        files = file_digests(folder, unwanted)
         if files is None or unwanted():
             return None
         write_state(folder, state, files)

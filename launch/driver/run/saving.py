@@ -21,7 +21,7 @@ from pathlib import Path
 from launch.driver.checkpoints.beginning import KEPT
 from launch.driver.checkpoints.checkpoint import DriverState, step_of
 from launch.driver.checkpoints.disk_space import room_for, when_full
-from launch.driver.checkpoints.model_card import example_prompt, renew_results, write_about, write_card
+from launch.driver.checkpoints.model_card import example_prompt, renew_results, write_card, write_training_facts
 from launch.driver.run.run import Run, health
 from rlsys.config.output import CheckpointConfig
 from rlsys.config.recipe import StageConfig
@@ -81,7 +81,7 @@ def describe(run: Run, stage: StageConfig, model: Path, step: int) -> None:
     """The card of a model that is saved, and what programs may want to know of it."""
     if (model / "config.json").is_file():
         prompt = example_prompt(run.active.world)
-        write_about(model, run.config, stage, prompt[1])
+        write_training_facts(model, run.config, stage, prompt[1])
         write_card(model, run.config, stage, step, prompt, run.dir.evaluations())
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from launch.driver.evaluation.evaluate import evaluate, prompts_of
+from launch.driver.evaluation.evaluate import digest_of_plays, evaluate
 from launch.driver.evaluation.sets import plays_of
 from launch.driver.run.first_delivery import first_delivery
 from launch.driver.run.run import Run
@@ -48,4 +48,4 @@ class Eval(Stage):
         await first_delivery(run)
         values = await run.tasks.until(evaluate(run, stage, "eval"))
         state.eval_stages[stage.name] = {"eval": values}
-        state.eval_last = {"step": state.step, "prompts": prompts_of(stage), "values": values}
+        state.eval_last = {"step": state.step, "prompts": digest_of_plays(stage), "values": values}

@@ -10,7 +10,7 @@ from envs import REWARDS, make_world
 from envs.protocols import PROTOCOLS
 from envs.protocols.styles import STYLES, Style
 from envs.rewards import traits_of
-from launch.driver.evaluation.limits import check_limit
+from launch.driver.evaluation.limits import check_evaluation_deadline
 from launch.driver.evaluation.sets import episodes_of, plays_of
 from launch.driver.run.run import Run
 from launch.driver.stages.base import Stage, StageKeys, check_judge, check_response_length, check_tags
@@ -119,7 +119,7 @@ class RL(Stage):
 
     def ready(self, config: RunConfig, stage: StageConfig) -> None:
         super().ready(config, stage)
-        check_limit(f"stages.{stage.name}", stage.config)
+        check_evaluation_deadline(f"stages.{stage.name}", stage.config)
         for recipe in stage.config.by_env.values():
             list_levels(recipe)
 

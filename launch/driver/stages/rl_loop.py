@@ -218,7 +218,7 @@ class Stepper:
         metrics["tokens/generated_per_s"] = metrics["tokens/generated"] / row.time.total
         metrics["learner/idle_share"] = 1 - row.time.phases.get("update", 0.0) / row.time.total
         summaries = [summary for group in groups for summary in group.summaries]
-        run.record(replace(row, metrics=metrics), self.stage.steps, first_exception(summaries))
+        run.log_step_metrics(replace(row, metrics=metrics), self.stage.steps, first_exception(summaries))
         run.tracker.episodes(row.step, await fetch_samples(run, row.step, groups))
 
     async def _next_batch(self) -> tuple[list[GroupRef], Harvest, BatchPlan | None]:

@@ -14,7 +14,7 @@ from actors.renderer import ChatRenderer
 from envs import make_world
 from envs.base import World
 from envs.mixture import config_of
-from launch.driver.evaluation.evaluate import evaluate_after, evaluate_before, owes_before
+from launch.driver.evaluation.evaluate import evaluate_after, evaluate_before, needs_evaluation_before
 from launch.driver.observe.row import Clock, StepRow
 from launch.driver.run.first_delivery import first_delivery
 from launch.driver.run.run import Run
@@ -215,7 +215,7 @@ async def train_steps(
             time=clock.close(),
             metrics=metrics,
         )
-        run.record(row, stage.steps)
+        run.log_step_metrics(row, stage.steps)
         if checkpoint_is_due(run, stage):
             with clock.phase("checkpoint"):
                 await run.tasks.complete(checkpoint(run, stage))
@@ -295,7 +295,7 @@ async def answer_logprobs(learner: LearnerGroup, samples: Sequence[Sample]) -> l
 
 async def measure_before(run: Run, stage: StageConfig) -> None:
     """The weights that a stage begins with on held-out tasks, where the run has engines for it."""
-    if needs_engines(run.config, stage) and owes_before(run, stage):
+    if needs_engines(run.config, stage) and needs_evaluation_before(run, stage):
         await first_delivery(run)
         await evaluate_before(run, stage)
 

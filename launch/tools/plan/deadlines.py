@@ -9,7 +9,7 @@ from launch.checks import model_size
 from launch.checks.deadlines import at_once, attempt_s, short_timeout, start_of_engine, start_of_rank
 from launch.checks.machine import expected_device
 from launch.checks.teachers import teachers_of
-from launch.driver.evaluation.limits import limit_of
+from launch.driver.evaluation.limits import evaluation_deadline
 from launch.driver.evaluation.sets import episodes_of, plays_of, recipes_played
 from launch.driver.stages.base import needs_engines, stage_of
 from launch.driver.stages.reads import holds
@@ -66,7 +66,7 @@ def _of_stage(stage: StageConfig) -> Iterator[tuple[str, str, Derived]]:
     plays = plays_of(recipe)
     yield "eval.concurrency", stage.name, at_once(recipe, recipe.eval.concurrency, recipes_played(plays))
     if recipe.eval.every and holds(kind.reads, "eval.deadline_s"):
-        yield "eval.deadline_s", stage.name, limit_of(recipe, plays)
+        yield "eval.deadline_s", stage.name, evaluation_deadline(recipe, plays)
 
 
 def list_expected(recipe: RecipeConfig, timed: Timed, version_bytes: int) -> list[Expected]:
@@ -85,7 +85,7 @@ def list_expected(recipe: RecipeConfig, timed: Timed, version_bytes: int) -> lis
         plays = plays_of(recipe)
         many = int(at_once(recipe, recipe.eval.concurrency, recipes_played(plays)).value)
         evaluated_s = deadlines.evaluation_s(episodes_of(plays), many, answer_s).value
-        limit_s = limit_of(recipe, plays).value
+        limit_s = evaluation_deadline(recipe, plays).value
         expected.append(Expected("an evaluation beside training", evaluated_s, "eval.deadline_s", limit_s))
     return expected
 

@@ -6,7 +6,7 @@ import itertools
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from launch.driver.evaluation.against import Paired, other_way, pair_settings
+from launch.driver.evaluation.against import Paired, describe_config_differences, pair_settings
 from launch.run_dir.directory import RunDirectory
 from launch.run_dir.played import EvalResult
 from launch.run_dir.settings import SeedGroup, differing_keys, flatten
@@ -112,7 +112,7 @@ def _tests(groups: Groups) -> dict[str, Any] | None:
             paired = pair_settings(theirs[play], first[play])
             pair = f"{group.label} against {groups[0].label}"
             if isinstance(paired, Paired):
-                remark = other_way(theirs[play], first[play])
+                remark = describe_config_differences(theirs[play], first[play])
                 moved = [f"{paired.difference:+.3f}", f"{paired.low:+.3f} to {paired.high:+.3f}"]
                 rows.append([pair, play, paired.tasks, *moved, paired.test, p_value(paired.p), remark])
             else:

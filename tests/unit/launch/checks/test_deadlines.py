@@ -23,7 +23,7 @@ from launch.checks.deadlines import (
     start_of_rank,
 )
 from launch.config.compose import compose
-from launch.driver.evaluation.limits import check_limit, limit_of
+from launch.driver.evaluation.limits import check_evaluation_deadline, evaluation_deadline
 from launch.driver.evaluation.sets import plays_of
 from launch.driver.run import wire
 from launch.driver.run.playing import rollout_plan
@@ -86,8 +86,10 @@ def test_an_evaluation_beside_training_ends_after_its_longest_answers(data: list
     recipe = rl(seven(data, "eval.every=20"))
     assert evaluated_at_once(recipe, [recipe]) == 384
     # 200 greedy and 200 sampled answers on 384 seats: two waves after those under way
-    assert limit_of(recipe, plays_of(recipe)).value == 3 * TIME_S
-    assert limit_of(rl(seven(data, "eval.every=20", "eval.deadline_s=4000")), plays_of(recipe)).value == 4000.0
+    assert evaluation_deadline(recipe, plays_of(recipe)).value == 3 * TIME_S
+    assert (
+        evaluation_deadline(rl(seven(data, "eval.every=20", "eval.deadline_s=4000")), plays_of(recipe)).value == 4000.0
+    )
 
 
 @pytest.mark.parametrize(("every", "deadline_s", "fits"), [(20, 900, False), (20, 1792, True), (0, 900, True)])
@@ -96,9 +98,9 @@ def test_a_limit_that_one_episode_may_outlast_is_refused(
 ) -> None:
     recipe = rl(seven(data, f"eval.every={every}", f"eval.deadline_s={deadline_s}"))
     if fits:
-        return check_limit("stages.rl", recipe)
+        return check_evaluation_deadline("stages.rl", recipe)
     with pytest.raises(BadInput, match=r"stages.rl: eval.deadline_s=900.0.*rollout.episode_timeout_s=1792"):
-        check_limit("stages.rl", recipe)
+        check_evaluation_deadline("stages.rl", recipe)
 
 
 def test_what_is_played_at_once_fills_the_engines_that_there_are(data: list[str]) -> None:

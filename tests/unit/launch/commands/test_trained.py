@@ -8,7 +8,7 @@ import pytest
 
 from launch.commands.trained import with_trained_args
 from launch.config.compose import compose
-from launch.driver.checkpoints.model_card import write_about
+from launch.driver.checkpoints.model_card import write_training_facts
 from launch.driver.evaluation.sets import sets_of
 from rlsys.config.recipe import RecipeConfig
 from rlsys.errors import BadInput
@@ -22,7 +22,7 @@ OTHER = "other: {env: {name: questions}, reward: {name: multiple_choice}}"
 
 def saved(folder: Path, *overrides: str) -> str:
     config = compose("quickstart", list(overrides))
-    write_about(folder, config, config.stages[-1], None)
+    write_training_facts(folder, config, config.stages[-1], None)
     return str(folder)
 
 

@@ -9,7 +9,7 @@ import pytest
 from launch.checks.model_size import describe_adapter, parameters, trained_parameters
 from launch.checks.preflight import check_model
 from launch.config.compose import compose, to_yaml
-from launch.driver.checkpoints.beginning import begins_adapter, learner_of, start_of
+from launch.driver.checkpoints.beginning import begins_adapter, initial_weights_of, learner_config_of
 from launch.driver.checkpoints.disk_space import room_for
 from rlsys.adapters import BASES, Adapter
 from rlsys.system.device import DEVICES
@@ -22,7 +22,7 @@ def test_a_policy_from_nothing_is_taught_whole_and_gets_its_adapter_after_that()
     config = compose("quickstart", [LORA])
     assert [stage.config.model.lora.rank for stage in config.stages] == [0, 16]
     assert [begins_adapter(stage) for stage in config.stages] == [False, True]
-    assert [learner_of(stage).lr for stage in config.stages] == [2e-3, pytest.approx(5e-3)]
+    assert [learner_config_of(stage).lr for stage in config.stages] == [2e-3, pytest.approx(5e-3)]
     assert config.recipe.model.lora.rank == 16  # engines make room for it
 
 
@@ -96,21 +96,21 @@ def test_what_a_stage_begins_with(tmp_path: Path) -> None:
     (saved / "config.json").write_text("{}")
     (saved.parent / "driver.json").write_text("{}")
     first = str(tmp_path / "model")
-    assert start_of(tmp_path, sft, first, first) == (first, None)
-    model, start = start_of(tmp_path, rl, str(saved), first)
+    assert initial_weights_of(tmp_path, sft, first, first) == (first, None)
+    model, start = initial_weights_of(tmp_path, rl, str(saved), first)
     assert start is not None and start.folder is None and start.adapter.base == model
     assert Path(model).parent == tmp_path / BASES and (Path(model) / "config.json").is_file()
-    assert start_of(tmp_path, rl, str(saved), first)[0] == model
-    assert start_of(tmp_path, rl, first, first)[0] == first
+    assert initial_weights_of(tmp_path, rl, str(saved), first)[0] == model
+    assert initial_weights_of(tmp_path, rl, first, first)[0] == first
     later = tmp_path / "checkpoints" / "step-000220" / "hf"
     later.mkdir(parents=True)
     start.adapter.write(later)
-    continued = start_of(tmp_path, rl, str(later), first)
+    continued = initial_weights_of(tmp_path, rl, str(later), first)
     assert continued[0] == model and continued[1] is not None and continued[1].folder == str(later)
     with refused(says="another model.lora"):
-        start_of(tmp_path, compose("quickstart", ["model.lora.rank=8"]).stages[1], str(later), first)
+        initial_weights_of(tmp_path, compose("quickstart", ["model.lora.rank=8"]).stages[1], str(later), first)
     with refused(says="trains no adapter"):
-        start_of(tmp_path, sft, str(later), first)
+        initial_weights_of(tmp_path, sft, str(later), first)
 
 
 def test_an_adapter_is_no_model_to_train_and_is_played_only_with_its_base(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from launch.cli import run as rlsys
 from launch.config.compose import compose, to_yaml
 from launch.config.extend import changed_midway, refuse_other_config
 from launch.driver.checkpoints.beginning import KEPT, LEARNER, describe_division
-from launch.driver.checkpoints.checkpoint import digests, read_state, step_of, write_state
+from launch.driver.checkpoints.checkpoint import file_digests, read_state, step_of, write_state
 from launch.driver.checkpoints.proof import checkpoint_seal
 from launch.driver.run.run import Run
 from launch.driver.run.rundir import RunDir
@@ -165,9 +165,11 @@ def test_a_first_stage_is_compared_with_the_model_of_the_run(tmp_path: Path) -> 
 
 def save_again(checkpoint: Path) -> None:
     """As if the run had saved it as it is now."""
-    write_state(checkpoint, read_state(checkpoint), digests(checkpoint))
+    write_state(checkpoint, read_state(checkpoint), file_digests(checkpoint))
     run = checkpoint.parents[1]
-    seal_again(run, f"checkpoints/{checkpoint.name}", checkpoint_seal(step_of(checkpoint), digests(checkpoint) or {}))
+    seal_again(
+        run, f"checkpoints/{checkpoint.name}", checkpoint_seal(step_of(checkpoint), file_digests(checkpoint) or {})
+    )
 
 
 def test_a_checkpoint_that_lost_it_is_refused_before_anything_starts(

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from launch.driver.checkpoints.best import best_of, copy_best, forget_after, keep_if_best, read_best
+from launch.driver.checkpoints.best import copy_best, find_best_model, keep_if_best, read_best, set_aside_best_after
 from launch.driver.checkpoints.checkpoint import model_step
 from launch.driver.run.engines import find_checkpoint
 from rlsys.config.recipe import RecipeConfig
@@ -33,7 +33,7 @@ def folders(run: Path) -> list[str]:
 def test_the_highest_number_stays_and_only_its_model(tmp_path: Path) -> None:
     assert [offered(tmp_path, 10, 0.5), offered(tmp_path, 20, 0.7), offered(tmp_path, 30, 0.7)] == [True, True, False]
     assert folders(tmp_path) == ["best-step-000020"]
-    best = best_of(tmp_path)
+    best = find_best_model(tmp_path)
     assert best is not None and read_best(best) == {"number": "greedy/accuracy", "value": 0.7, "step": 20}
     assert sorted(path.name for path in best.iterdir()) == ["best.json", "driver.json", "hf"]
     assert (best / "hf" / "config.json").read_text() == '{"step": 20}'
@@ -54,9 +54,9 @@ def test_what_a_kill_left_is_removed_and_a_best_of_lost_steps_is_put_aside(tmp_p
     copy_best(tmp_path, 10)
     assert offered(tmp_path, 20, 0.9)
     assert folders(tmp_path) == ["best-step-000020"]
-    assert forget_after(tmp_path, 20) == []
-    assert [path.name for path in forget_after(tmp_path, 15)] == ["aside-best-step-000020"]
-    assert best_of(tmp_path) is None
+    assert set_aside_best_after(tmp_path, 20) == []
+    assert [path.name for path in set_aside_best_after(tmp_path, 15)] == ["aside-best-step-000020"]
+    assert find_best_model(tmp_path) is None
 
 
 def test_a_run_at_best_is_a_checkpoint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -75,6 +75,6 @@ def test_a_run_at_best_is_a_checkpoint(tmp_path: Path, monkeypatch: pytest.Monke
 def test_a_run_may_go_back_behind_the_same_best_twice(tmp_path: Path) -> None:
     for _ in range(3):
         assert offered(tmp_path, 40, 0.9)
-        forget_after(tmp_path, 20)
+        set_aside_best_after(tmp_path, 20)
     assert folders(tmp_path) == [f"aside{n}-best-step-000040" for n in ("", 1, 2)]
-    assert best_of(tmp_path) is None
+    assert find_best_model(tmp_path) is None

@@ -10,7 +10,7 @@ import torch
 from safetensors.torch import save
 
 from launch.driver.checkpoints import checkpoint as checkpoints
-from launch.driver.checkpoints.checkpoint import Damaged, DriverState, digests, read_digests, read_state, verify
+from launch.driver.checkpoints.checkpoint import Damaged, DriverState, file_digests, read_digests, read_state, verify
 from launch.driver.run.engines import find_checkpoint
 from launch.driver.run.rundir import RunDir
 from rlsys.errors import BadInput
@@ -134,7 +134,7 @@ def test_a_renewed_checkpoint_keeps_the_digests_of_its_weights(tmp_path: Path) -
     before = read_digests(newest)
     run.renew_checkpoint(newest, DriverState(step=160, stage_index=1))
     assert run.load_state(newest).stage_index == 1
-    assert read_digests(newest) == before == digests(newest)
+    assert read_digests(newest) == before == file_digests(newest)
     flip(newest / OPTIMIZER)
     with pytest.raises(BadInput, match=OPTIMIZER):
         run.verify(newest, print)

@@ -13,8 +13,8 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from envs import make_world
 from launch.config.compose import compose
-from launch.driver.checkpoints.checkpoint import digests
-from launch.driver.checkpoints.model_card import example_prompt, renew_results, write_about, write_card
+from launch.driver.checkpoints.checkpoint import file_digests
+from launch.driver.checkpoints.model_card import example_prompt, renew_results, write_card, write_training_facts
 from learners.scratch import build
 from rlsys.config.model import ScratchModel
 
@@ -47,7 +47,7 @@ def said(folder: Path, **options: Any) -> str:
 def test_transformers_generates_as_before_and_stops_where_it_is_asked_to(tmp_path: Path) -> None:
     folder, config = model_in(tmp_path / "hf"), compose("quickstart", SMALL)
     before = (folder / "generation_config.json").read_bytes()
-    write_about(folder, config, config.stages[-1], ["!!!"])
+    write_training_facts(folder, config, config.stages[-1], ["!!!"])
     assert said(folder) == "!" * 9  # plain `generate`, without a tokenizer
     assert (folder / "generation_config.json").read_bytes() == before
     about = json.loads((folder / "rlsys.json").read_text())
@@ -78,10 +78,10 @@ def test_a_renewed_card_has_the_new_numbers_and_else_what_it_said(tmp_path: Path
     folder.mkdir(parents=True)
     renew_results(folder, [ROW])  # of a checkpoint without a card
     assert not list(folder.iterdir())
-    write_about(folder, config, config.stages[-1], ["</answer>"])
+    write_training_facts(folder, config, config.stages[-1], ["</answer>"])
     prompt = ([{"role": "user", "content": "\n## Held-out tasks\n"}], ["</answer>"])
     write_card(folder, config, config.stages[-1], 12, prompt, [])
-    saved = digests(folder.parent)
+    saved = file_digests(folder.parent)
     plain = (folder / "README.md").read_bytes()
     for _ in range(2):
         renew_results(folder, [ROW])
@@ -89,26 +89,26 @@ def test_a_renewed_card_has_the_new_numbers_and_else_what_it_said(tmp_path: Path
         assert card.startswith(plain) and card.count(b"| 12 | rl, after | greedy/accuracy |") == 1
     write_card(folder, config, config.stages[-1], 12, prompt, [ROW])
     assert (folder / "README.md").read_bytes() == card
-    assert digests(folder.parent) == saved
+    assert file_digests(folder.parent) == saved
 
 
 def test_a_card_says_what_the_model_was_trained_on_and_how_well_it_did(tmp_path: Path) -> None:
     config, folder = compose("quickstart", SMALL), tmp_path / "step-000012" / "hf"
     folder.mkdir(parents=True)
     stage, prompt = config.stages[-1], example_prompt(make_world(config.recipe.env))
-    before = digests(folder.parent)
+    before = file_digests(folder.parent)
     write_card(folder, config, stage, 12, prompt, [ROW | {"greedy/passed_low": 0.1}])
     card = (folder / "README.md").read_text()
     assert card.startswith("---\nlibrary_name: transformers\n")
     assert f"`{stage.config.env.name}`" in card and f"`{stage.config.reward.name}`" in card
     assert "| 12 | rl, after | greedy/accuracy | 0.900 | 0.850 to 0.940 |" in card and "passed" not in card
     assert prompt[1] and all(f"`{stop}`" in card for stop in prompt[1]) and prompt[0][-1]["content"] in card
-    assert digests(folder.parent) == before  # an edited card is no damage
+    assert file_digests(folder.parent) == before  # an edited card is no damage
 
 
 def test_a_card_says_which_arguments_the_chat_template_was_given(tmp_path: Path) -> None:
     config = compose("quickstart", [*SMALL, "env.template_args={enable_thinking: false}"])
-    write_about(tmp_path, config, config.stages[-1], [])
+    write_training_facts(tmp_path, config, config.stages[-1], [])
     write_card(tmp_path, config, config.stages[-1], 1, ((), []), [])
     card = (tmp_path / "README.md").read_text()
     assert '`{"enable_thinking": false}`' in card and "add_generation_prompt=True, enable_thinking=False, " in card

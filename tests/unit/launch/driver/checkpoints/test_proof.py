@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from launch.driver.checkpoints.beginning import keep_base
+from launch.driver.checkpoints.beginning import keep_base_model
 from launch.driver.checkpoints.checkpoint import Damaged, DriverState
 from launch.driver.checkpoints.proof import compare_checkpoint, compare_models, read_book
 from launch.driver.run.parts import seal_model
@@ -33,7 +33,7 @@ def run(tmp_path: Path) -> RunDir:
     (folder / "hf" / "README.md").write_text("a card")
     final = directory.commit_checkpoint(folder, DriverState(step=3, mark=journal.mark), 2, seal=journal.seal)
     assert final is not None
-    base = keep_base(directory.path, final / "hf")
+    base = keep_base_model(directory.path, final / "hf")
     journal.seal(f"bases/{base.name}", base.name)
     journal.close()
     return directory

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from launch.driver.checkpoints.best import best_of, read_best
+from launch.driver.checkpoints.best import find_best_model, read_best
 from launch.driver.evaluation.background import BackgroundEvaluation
 from launch.driver.run.session import closing_line
 from tests.fakes.parts import BanditPool
@@ -132,7 +132,7 @@ def test_a_budget_ends_it_too(tmp_path: Path) -> None:
 def test_the_best_model_by_an_evaluation_is_kept(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     run(tmp_path, "every: 2, hold_weights: true", more=", checkpoint: {every: 2, keep: 1, best: sampled/accuracy}")
     values = {row["step"]: row["sampled/accuracy"] for row in driver.evaluations(tmp_path) if row["step"]}
-    best = best_of(tmp_path / "run")
+    best = find_best_model(tmp_path / "run")
     first = min(step for step, value in values.items() if value == max(values.values()))
     assert best is not None and read_best(best) == {
         "number": "sampled/accuracy",

@@ -14,7 +14,7 @@ import pytest
 from launch.cli import run
 from launch.driver.evaluation.against import Paired, compare_with_earlier, pair_settings
 from launch.driver.evaluation.compare import ComparedSetting, cells, comparison_lines, increases
-from launch.driver.evaluation.report import averages, steps_of
+from launch.driver.evaluation.report import averages, count_solved_steps
 from launch.run_dir.played import EvalResult, Number, Test, differ
 from launch.run_dir.significance import paired_test
 
@@ -64,12 +64,14 @@ def test_single_steps_beside_their_tasks() -> None:
 
     whole = scored({"a": 1.0, "b": 0.0, "c": 1.0, "d": 0.0, "unasked": 1.0})
     single = scored({"a1": 1.0, "a2": 1.0, "b1": 1.0, "c1": 1.0, "c2": 0.0, "d1": 0.0, "e1": 1.0})
-    steps = steps_of("whole/greedy", single, whole, {name: name[0] for name in single.tasks})
+    steps = count_solved_steps("whole/greedy", single, whole, {name: name[0] for name in single.tasks})
     assert steps is not None
     assert (steps.both, steps.steps_alone, steps.task_alone, steps.neither) == (1, 1, 1, 1)
     assert (steps.single, steps.whole, steps.p) == (pytest.approx(5 / 7), 0.6, pytest.approx(0.679, abs=1e-3))
     assert "steps and task right 1, steps alone 1, task alone 1, neither 1" in steps.describe()
-    assert steps_of("whole/greedy", single, scored({"x": 1.0}), {name: name[0] for name in single.tasks}) is None
+    assert (
+        count_solved_steps("whole/greedy", single, scored({"x": 1.0}), {name: name[0] for name in single.tasks}) is None
+    )
 
 
 def result(path: Path, graphs: float, reward: float, real: float) -> str:

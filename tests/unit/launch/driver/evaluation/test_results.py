@@ -14,11 +14,11 @@ from launch.driver.evaluation.against import against_lines, compare_with_earlier
 from launch.driver.evaluation.report import (
     combine_plays,
     describe_results,
+    evaluation_report,
     failure_lines,
     metric_lines,
-    papers_of,
-    report,
-    table,
+    paper_figures_of,
+    results_table,
 )
 from launch.driver.evaluation.results import Result, result_of
 from launch.driver.evaluation.sets import Play, TaskSet
@@ -113,9 +113,9 @@ def test_without_a_word_on_what_is_right_the_number_is_a_mean_reward() -> None:
     result = of(*[reward(1.0, 0.1, "goal")] * 4, *[reward(0.0, 0.1, "goal")] * 26, config=MAZE)
     assert (result.measure, result.value) == ("mean reward", pytest.approx(7 / 30))
     assert "accuracy" not in result.row() and "pass@1" not in result.row()
-    head, line = table({"greedy": result})
+    head, line = results_table({"greedy": result})
     assert "mean reward" in head and "accuracy" not in head and line.split()[:2] == ["greedy", "0.233"]
-    assert "accuracy" in table({"greedy": of(reward(1.0))})[0]
+    assert "accuracy" in results_table({"greedy": of(reward(1.0))})[0]
 
 
 def test_failures_are_told_with_the_first_reason() -> None:
@@ -195,13 +195,13 @@ def test_the_number_stands_for_each_value_of_a_field_too(monkeypatch: pytest.Mon
     assert {value: metric.value for value, metric in result.by_value.items()} == {"2": 0.5, "10": 1.0}
     assert (list(result.by_value), result.episodes_by_value) == (["2", "10"], {"2": 2, "10": 1})
     assert result.row()["accuracy_by_plan_length/2"] == 0.5
-    lines = [line.split() for line in table({"greedy": result})]
+    lines = [line.split() for line in results_table({"greedy": result})]
     assert lines[2:] == [["plan_length", "2", "0.500", "0.095", "to", "0.905", "2"],
                          ["plan_length", "10", "1.000", "0.207", "to", "1.000", "1"]]  # fmt: skip
     assert "; greedy by plan_length  2: 0.500 of 2, 10: 1.000 of 1; greedy: 3 of 4 graded" in describe_results(
         {"greedy": result}
     )
-    written = report({}, {"greedy": played(by="plan_length")}, {"greedy": result})["plays"]["greedy"]
+    written = evaluation_report({}, {"greedy": played(by="plan_length")}, {"greedy": result})["plays"]["greedy"]
     assert (written["by"], written["by_value"]["10"]["value"]) == ("plan_length", 1.0)
 
 
@@ -250,8 +250,8 @@ def test_an_evaluation_that_is_made_again_has_one_line_and_a_lost_one_none(tmp_p
 
 def test_a_papers_figure_stands_beside_ours() -> None:
     play = played(paper={"accuracy": 0.4, "sampled/pass@2": 0.9, "judge": 0.7}, samples=2, seeds=2, temperature=1.0)
-    assert papers_of(play) == {"accuracy": 0.4, "pass@2": 0.9, "judge": 0.7}
-    lines = metric_lines({"sampled": result_of(SAMPLED, play)}, {"sampled": papers_of(play)})
+    assert paper_figures_of(play) == {"accuracy": 0.4, "pass@2": 0.9, "judge": 0.7}
+    lines = metric_lines({"sampled": result_of(SAMPLED, play)}, {"sampled": paper_figures_of(play)})
     rows = {line.split()[1]: line.split() for line in lines}
     assert rows["accuracy"][2] == "0.500" and rows["accuracy"][-2:] == ["paper", "0.400"]
     assert rows["pass@2"][2] == "0.750" and rows["pass@2"][-1] == "0.900"
@@ -262,7 +262,7 @@ def test_a_papers_figure_stands_beside_ours() -> None:
 
 def written(tmp_path: Path, records: list[TrajectoryRecord]) -> dict[str, EvalResult]:
     play = played()
-    results = report({}, {"greedy": play}, {"greedy": result_of(records, play)})
+    results = evaluation_report({}, {"greedy": play}, {"greedy": result_of(records, play)})
     (tmp_path / "result.json").write_text(json.dumps(results))
     return read_earlier(str(tmp_path / "result.json"))
 
@@ -314,9 +314,9 @@ def test_the_mean_reward_stands_beside_the_accuracy(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(Play, "way", lambda self: {})
     rewarded = result_of([episode(Reward(value=1.1, parts={"correct": 1.0, "format": 0.1}))], played())
     none = result_of([episode(BROKEN)], played())
-    results = report({}, {"a": played(), "b": played()}, {"a": rewarded, "b": none})
+    results = evaluation_report({}, {"a": played(), "b": played()}, {"a": rewarded, "b": none})
     assert results["accuracy"] == {"a": 1.0, "b": None} and results["mean_reward"] == {"a": 1.1, "b": None}
-    assert "mean_reward" not in report({}, {"b": played()}, {"b": none})
+    assert "mean_reward" not in evaluation_report({}, {"b": played()}, {"b": none})
 
 
 def test_nothing_right_has_an_interval() -> None:
@@ -325,7 +325,7 @@ def test_nothing_right_has_an_interval() -> None:
     assert (metrics["accuracy"].low, metrics["accuracy"].high) == (0.0, pytest.approx(0.1135, abs=1e-4))
     assert none.row()["accuracy_high"] == metrics["accuracy"].high
     assert metrics["truncated"].high > 0 and metrics["mean_reward"].low == metrics["mean_reward"].high == 0
-    assert "0.000 to 0.114" in table({"greedy": none})[1]
+    assert "0.000 to 0.114" in results_table({"greedy": none})[1]
     assert not any("0.000 to 0.000" in line for line in metric_lines({"greedy": none}, {"greedy": {}}))
     alike = result_of([episode(reward(float(n)), task, n) for task in range(30) for n in (0, 1)], played(samples=2))
     assert alike.metrics["accuracy"].low < 0.5 < alike.metrics["accuracy"].high

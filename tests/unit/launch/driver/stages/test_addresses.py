@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 from launch.config.compose import compose
-from launch.driver.stages.addresses import addresses_of, addresses_of_recipe, addresses_of_sets, addresses_of_teacher
+from launch.driver.stages.addresses import (
+    judge_and_teacher_endpoints,
+    judge_endpoints_of_eval_sets,
+    judge_endpoints_of_recipe,
+    teacher_endpoints,
+)
 
 HERE = ["stages.judged.reward.judge.endpoint=http://127.0.0.1:1/v1", "stages.judged.reward.judge.model=step-judge"]
 
 
 def named(config: str, *keys: str, stages: int = 0) -> list[tuple[str, str | None]]:
     run = compose(config, list(keys))
-    return [(address.where, address.model) for address in addresses_of(run, run.stages[stages:])]
+    return [(address.where, address.model) for address in judge_and_teacher_endpoints(run, run.stages[stages:])]
 
 
 def test_a_teacher_is_asked_while_its_stage_is_to_come() -> None:
@@ -44,15 +49,18 @@ def test_an_evaluation_asks_the_judges_that_it_plays_with() -> None:
         "reward.judge.model=j",
     ]
     alone = compose("worlds/sums", keys).recipe
-    assert [address.where for address in addresses_of_sets(alone)] == ["reward.judge"]
+    assert [address.where for address in judge_endpoints_of_eval_sets(alone)] == ["reward.judge"]
     recipe = compose("worlds/sums", [*keys, "eval.sets={a: {reward: {judge: {model: k}}}}"]).recipe
-    assert [(address.where, address.model) for address in addresses_of_sets(recipe)] == [
+    assert [(address.where, address.model) for address in judge_endpoints_of_eval_sets(recipe)] == [
         ("eval.sets.a.reward.judge", "k")
     ]
-    assert [address.where for address in addresses_of_recipe(recipe)] == ["reward.judge", "eval.sets.a.reward.judge"]
+    assert [address.where for address in judge_endpoints_of_recipe(recipe)] == [
+        "reward.judge",
+        "eval.sets.a.reward.judge",
+    ]
 
 
 def test_a_teacher_is_asked_as_it_will_be() -> None:
     keys = ["generate.teacher.endpoint=http://h/v1", "generate.teacher.model=m", "generate.temperature=0.7"]
-    (teacher,) = addresses_of_teacher(compose("worlds/sums", keys).recipe)
+    (teacher,) = teacher_endpoints(compose("worlds/sums", keys).recipe)
     assert (teacher.question.temperature, teacher.deadline_s) == (0.7, 600.0)

@@ -13,7 +13,7 @@ from launch.driver.checkpoints.checkpoint import DriverState
 from launch.driver.evaluation.sets import recipes_of
 from launch.driver.run import wire
 from launch.driver.run.tasks import StopRequested
-from launch.driver.stages.addresses import addresses_of
+from launch.driver.stages.addresses import judge_and_teacher_endpoints
 from launch.driver.stages.train import arithmetic, check
 from rlsys.config.envs import env_of
 from rlsys.errors import BadInput
@@ -152,4 +152,4 @@ def test_the_services_judges_and_addresses_of_every_environment_are_known(tmp_pa
     (stage,) = config.stages
     served = [spec.name for recipe in recipes_of(stage.config) for spec in wire.list_services(recipe)]
     assert served and all("retriever" in name for name in served)
-    assert [address.where for address in addresses_of(config, config.stages)] == ["envs.b.reward.judge"]
+    assert [address.where for address in judge_and_teacher_endpoints(config, config.stages)] == ["envs.b.reward.judge"]
