@@ -113,7 +113,7 @@ def generate(options: argparse.Namespace, progress: Progress) -> int:
     check_reward(recipe, tasks, target, progress)
     load = Load(episodes=episodes_at_once(recipe))
     check_needs(service_needs([recipe], expected_device(recipe.cluster), load), progress.say)
-    ask = partial(check_addresses, list(addresses_of_reward("reward.judge", recipe)), progress.say)
+    ask = partial(check_addresses, list(judge_endpoints_of_reward("reward.judge", recipe)), progress.say)
     if not (begun_before := store_path(target).exists()):  # else it is not yet known whether anything is left to play
         ask()
 
@@ -162,7 +162,7 @@ def by_teacher(recipe: RecipeConfig, options: argparse.Namespace, progress: Prog
     check_needs(service_needs([recipe], with_every_core(expected_device(recipe.cluster)), load), progress.say)
     tasks, target = tasks_to_generate(make_world(recipe.env), recipe), output_file(options.output)
     check_reward(recipe, tasks, target, progress)
-    addresses = [*addresses_of_teacher(recipe), *addresses_of_reward("reward.judge", recipe)]
+    addresses = [*teacher_endpoints(recipe), *judge_endpoints_of_reward("reward.judge", recipe)]
     ask = partial(check_addresses, addresses, progress.say)
     if not (begun_before := store_path(target).exists()):  # else it is not yet known whether anything is left to play
         ask()

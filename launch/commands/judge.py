@@ -91,7 +91,7 @@ def judge(stage: StageConfig, source: Path, output: Path, progress: Progress) ->
     try:
         with orderly_exit():
             if len(verdicts) < total:
-                check_addresses(list(addresses_of_reward("reward.judge", stage.config)), progress.say)
+                check_addresses(list(judge_endpoints_of_reward("reward.judge", stage.config)), progress.say)
                 asyncio.run(work())
             counts = write_out(source, output, verdicts)
     finally:

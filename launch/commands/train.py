@@ -159,7 +159,7 @@ def try_users_parts(config: RunConfig, stages: Sequence[StageConfig], progress: 
     BadInput for a function that raises, unless the run is continued: then it is said."""
     for stage in stages:
         try_functions_of(scored_recipes(config, stage), progress.say if continued else None)
-    check_addresses(addresses_of(config, stages), progress.say)
+    check_addresses(judge_and_teacher_endpoints(config, stages), progress.say)
 
 
 def advise_stopping(config: RunConfig) -> Iterator[str]:

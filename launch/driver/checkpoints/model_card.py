@@ -115,7 +115,7 @@ def write_card(
     """Into a model's folder. prompt: of `example_prompt`. evaluations: lines of evaluations.jsonl, oldest first."""
     messages, stop = prompt
     adapter = read_adapter(folder)
-    of, protocol, args = stage.config, _protocol(stage), template_args(stage)
+    of, protocol, args = stage.config, _tool_protocol_name(stage), template_args_by_env(stage)
     shared = args if all(template_args_of(recipe.env) == args for recipe in of.by_env.values()) else {}
     text = HEAD.format(
         name=config.recipe.name,

@@ -240,7 +240,7 @@ def _make_set(name: str, spec: EvalSet, recipe: RecipeConfig) -> TaskSet:
     except BadInput as error:
         raise BadInput(error, where=where) from error
     if config.judge and judge_config_of(reward) and "judge" not in spec.reward:
-        reward = _change("eval", "reward", REWARDS, reward, {"judge": config.judge})
+        reward = _changed_section("eval", "reward", REWARDS, reward, {"judge": config.judge})
     if spec.steps_of is not None:
         require(
             spec.steps_of in config.sets.keys() - {name}, f"{where}.steps_of", spec.steps_of, "another of eval.sets"

@@ -38,7 +38,7 @@ def judge_endpoints_of_eval_sets(recipe: RecipeConfig) -> list[Address]:
     return [address for where, suite in sets for address in judge_endpoints_of_reward(where, suite.recipe)]
 
 
-def addresses_of_reward(where: str, recipe: RecipeConfig) -> Iterator[Address]:
+def judge_endpoints_of_reward(where: str, recipe: RecipeConfig) -> Iterator[Address]:
     address = judge_address(where, judge_config_of(recipe.reward))
     if address is not None:
         yield address

@@ -138,7 +138,7 @@ def test_above_the_limit_there_is_no_number() -> None:
     )
     with pytest.raises(RunFailed, match=r"^16 of 24 episodes failed \(limit .*=0.5\); the first: .* it broke$"):
         check_failure_share(most.failed, most.episodes, most.limit, "episodes")  # as `rlsys eval` does
-    assert table({"greedy": most})[1].split()[:4] == ["greedy", "-", "24", "16"]
+    assert results_table({"greedy": most})[1].split()[:4] == ["greedy", "-", "24", "16"]
 
 
 # two tasks, two seeds of two samples: the first 3 of 4 right, the second 1 of 4
