@@ -14,8 +14,8 @@ from launch.driver.observe.progress import Bar
 from launch.run_dir.directory import RunDirectory, read_directory
 from launch.run_dir.episodes import Episodes, read_episodes
 from launch.tools.report.build import build_report
-from launch.tools.report.first_screen import first_screen
-from launch.tools.report.kept import Room, read_room
+from launch.tools.report.first_screen import first_screen_lines
+from launch.tools.report.kept import Room, parse_room
 from launch.tools.report.page import KEEP, write_page
 from launch.tools.report.redact import redact
 from rlsys.errors import BadInput, require
@@ -57,7 +57,7 @@ def add(command: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    room = read_room("none" if options.redact else options.trajectories)
+    room = parse_room("none" if options.redact else options.trajectories)
     require(options.price is None or options.price >= 0, "--price", options.price, "0 or more")
     if options.output is not None:
         check_output(options.output)
@@ -75,7 +75,7 @@ def run(options: argparse.Namespace) -> int:
         replace_file(output.with_suffix(".json"), text)
         write_page(report, episodes, output, room)
     size_mb = output.stat().st_size / 1e6
-    print("\n".join(first_screen(report)))
+    print("\n".join(first_screen_lines(report)))
     print(f"written to {output} ({size_mb:.1f} MB)")
     if size_mb > LARGE_MB:
         print(f"rlsys: warning: browsers open such a file slowly: {advise_smaller(room)}", file=sys.stderr)
@@ -87,7 +87,7 @@ def run(options: argparse.Namespace) -> int:
 
 def advise_smaller(room: Room | None) -> str:
     """What to give in the place of this room, which may be the default's already."""
-    usual = read_room(KEEP)
+    usual = parse_room(KEEP)
     more = room is None or not room.in_bytes or (usual is not None and room.most > usual.most)
     return f"--trajectories {KEEP if more else 'none, or a smaller size than the page has now,'} makes it smaller"
 

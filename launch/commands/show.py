@@ -15,7 +15,7 @@ from rich.console import Console
 from launch.driver.observe.progress import Bar
 from launch.run_dir.directory import read_directory
 from launch.run_dir.episodes import Episodes, read_episodes
-from launch.tools.report.choice import WORDS, find_like, find_named, name_of, read_range
+from launch.tools.report.choice import WORDS, filter_episodes, find_named, parse_range, trajectory_name
 from launch.tools.report.terminal import list_rows, show_episode
 from rlsys.errors import BadInput
 from rlsys.jsonl import json_object
@@ -49,7 +49,7 @@ def add(command: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    ranges = {name: read_range(text, f"--{name}") for name in NUMBERS if (text := getattr(options, name)) is not None}
+    ranges = {name: parse_range(text, f"--{name}") for name in NUMBERS if (text := getattr(options, name)) is not None}
     words = {name: text for name in WORDS if (text := getattr(options, name)) is not None}
     if options.id is not None and (ranges or words):
         raise BadInput(key="ID", found=options.id, expected="conditions or the name of a trajectory, and not both")
@@ -57,21 +57,21 @@ def run(options: argparse.Namespace) -> int:
         raise BadInput(key="--limit", found=options.limit, expected="1 or more")
     with Bar() as bar:
         episodes = read_episodes(read_directory(options.run_dir), bar)
-    rows = find_like(episodes, ranges, words) if options.id is None else find_named(episodes, options.id)
+    rows = filter_episodes(episodes, ranges, words) if options.id is None else find_named(episodes, options.id)
     if options.json:
         return print_json(episodes, rows[: options.limit])
     if options.id is None:
         return print_list(episodes, rows, options.limit)
     console = Console(highlight=False)
     for at, line in episodes.lines(rows):
-        show_episode(console, name_of(episodes, at), json_object(line, name_of(episodes, at)))
+        show_episode(console, trajectory_name(episodes, at), json_object(line, trajectory_name(episodes, at)))
         console.print()
     return 0
 
 
 def print_json(episodes: Episodes, rows: Sequence[int]) -> int:
     for at, line in episodes.lines(rows):
-        sys.stdout.write(json.dumps(json_object(line, name_of(episodes, at))) + "\n")  # nothing but ASCII
+        sys.stdout.write(json.dumps(json_object(line, trajectory_name(episodes, at))) + "\n")  # nothing but ASCII
     return 0
 
 

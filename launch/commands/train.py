@@ -43,7 +43,7 @@ from launch.tools.plan.deadlines import deadline_warnings, lines_of
 from launch.tools.plan.plan import time_recipe
 from launch.tools.plan.schedule import Timed
 from launch.tools.plan.show import time_lines
-from launch.tools.report.at_end import reporting
+from launch.tools.report.at_end import report_at_end
 from rlsys.config.recipe import RunConfig, StageConfig
 from rlsys.errors import BadInput, RunFailed, require
 from rlsys.files import files_or_bad_input, shorten_path
@@ -134,7 +134,7 @@ def go(options: argparse.Namespace, progress: Progress) -> int:
     engines = any(stage in playing for stage in config.stages[state.stage_index :])
     weights = WeightFolder.open(cleanup.tag(), config.recipe.cluster.weights_dir)
     parent.tell(run=str(directory.path))
-    with reporting(directory, config.recipe.report, progress.say), cleanup.orderly_exit():
+    with report_at_end(directory, config.recipe.report, progress.say), cleanup.orderly_exit():
         progress.say(f"run directory {shorten_path(directory.path)}; {format_start()}")
         for advice in advise_stopping(config):
             progress.say(advice)

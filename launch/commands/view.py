@@ -8,7 +8,7 @@ from pathlib import Path
 
 from launch.driver.observe.progress import Bar
 from launch.tools.report.build import build_report
-from launch.tools.report.kept import read_room
+from launch.tools.report.kept import parse_room
 from launch.tools.report.live import LiveRuns
 from launch.tools.report.page import KEEP
 
@@ -38,7 +38,7 @@ def run(options: argparse.Namespace) -> int:
     from launch.tools.report.server import make_server
 
     token = secrets.token_urlsafe(24)
-    runs = LiveRuns(options.run_dirs, build_report, read_room(options.trajectories))
+    runs = LiveRuns(options.run_dirs, build_report, parse_room(options.trajectories))
     with Bar() as bar:
         runs.newest(bar)  # what is no run directory is said before anything is served
 

@@ -63,16 +63,16 @@ class Situation:
 Rule = Callable[[Situation], Iterator[Advice]]
 
 
-def situation_of(run: RunDirectory, verdict: Verdict, episodes: Episodes | None) -> Situation | None:
+def make_situation(run: RunDirectory, verdict: Verdict, episodes: Episodes | None) -> Situation | None:
     """None before the first step."""
     stage = main_stage(run)
     if stage is None:
         return None
-    kinds = frozenset(finding.what for finding in findings_of(run) if finding.stage == stage.name)
+    kinds = frozenset(finding.what for finding in read_findings(run) if finding.stage == stage.name)
     return Situation(run=run, stage=stage, verdict=verdict, episodes=episodes, gpus=holds_gpus(run), found=kinds)
 
 
-def findings_of(run: RunDirectory) -> list[Finding]:
+def read_findings(run: RunDirectory) -> list[Finding]:
     """Of the summary. A number that it lacks is 0."""
     rows = run.summary.get("health")
     return [_read_finding(row) for row in rows if isinstance(row, dict)] if isinstance(rows, list) else []
@@ -81,11 +81,11 @@ def findings_of(run: RunDirectory) -> list[Finding]:
 def _read_finding(row: Mapping[str, Any]) -> Finding:
     keys = ("first_step", "last_step", "steps", "of")
     numbers = {key: row[key] if type(row.get(key)) is int else 0 for key in keys}
-    what, says, stage = str(row.get("what")), text_of(row.get("says")), text_of(row.get("stage"))
+    what, says, stage = str(row.get("what")), bounded_text(row.get("says")), bounded_text(row.get("stage"))
     return Finding(what=what, says=says, stage=stage, **numbers)
 
 
-def text_of(value: object) -> str:
+def bounded_text(value: object) -> str:
     """What another file says: bounded, and nothing in it drives a terminal."""
     return visible(str(value))[:LONGEST]
 

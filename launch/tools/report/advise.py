@@ -5,7 +5,7 @@ from __future__ import annotations
 from launch.run_dir.directory import RunDirectory
 from launch.run_dir.episodes import Episodes
 from launch.tools.report import rules, split
-from launch.tools.report.advice import Advice, situation_of, sort_advice
+from launch.tools.report.advice import Advice, make_situation, sort_advice
 from launch.tools.report.verdict import Verdict
 
 RULES = (*rules.RULES, *split.RULES)
@@ -13,7 +13,7 @@ RULES = (*rules.RULES, *split.RULES)
 
 def advise(run: RunDirectory, verdict: Verdict, episodes: Episodes | None) -> list[Advice]:
     """Empty before the first step."""
-    situation = situation_of(run, verdict, episodes)
+    situation = make_situation(run, verdict, episodes)
     if situation is None:
         return []
     advice = [entry for rule in RULES for entry in rule(situation)]

@@ -19,15 +19,15 @@ REPORT = (sys.executable, "-m", "launch", "report")
 
 
 @contextmanager
-def reporting(directory: RunDir, when: str, say: Callable[[str], None]) -> Iterator[None]:
+def report_at_end(directory: RunDir, when: str, say: Callable[[str], None]) -> Iterator[None]:
     """However the run inside ends, once it has left a summary. when: `report` of the configuration."""
     summary = directory.path / "summary.json"
-    before = _stamp(summary)
+    before = _file_stamp(summary)
     try:
         yield
     finally:
         directory.close()  # a report of a locked directory would be of a run that is still in progress
-        if when == "end" and _stamp(summary) not in (None, before):  # else it is that of an earlier process
+        if when == "end" and _file_stamp(summary) not in (None, before):  # else it is that of an earlier process
             say(make_report(directory.path))
 
 
@@ -95,7 +95,7 @@ def _ended_by_signals() -> Iterator[_Signals]:
             signal.signal(signum, handler)
 
 
-def _stamp(file: Path) -> tuple[int, int] | None:
+def _file_stamp(file: Path) -> tuple[int, int] | None:
     """Inode and time of the last write, which every write of the file changes."""
     with suppress(OSError):
         stat = file.stat()

@@ -19,16 +19,16 @@ from launch.tools.report.advice import ORDER
 from launch.tools.report.advise import advise
 from launch.tools.report.chart_table import SECTIONS
 from launch.tools.report.charts import REST, colour_labels, make_charts
-from launch.tools.report.compare import MOST_DRAWN, Groups, compare_tables, few_seeds, merge_seeds
-from launch.tools.report.cost import make_cost
+from launch.tools.report.compare import MOST_DRAWN, Groups, advise_more_seeds, compare_tables, merge_seeds
+from launch.tools.report.cost import make_cost_table
 from launch.tools.report.facts import all_stages, main_stage
 from launch.tools.report.headline import headline
 from launch.tools.report.over_seeds import judge_settings
-from launch.tools.report.seconds import account
-from launch.tools.report.tables import Looked, make_tables
-from launch.tools.report.tiles import make_tiles, trust, weigh
-from launch.tools.report.verdict import Verdict, judge
-from launch.tools.report.words import plain
+from launch.tools.report.seconds import account_for_seconds
+from launch.tools.report.tables import TableSource, make_tables
+from launch.tools.report.tiles import describe_trust, make_tiles, most_serious_tiles
+from launch.tools.report.verdict import Verdict, judge_learning
+from launch.tools.report.words import json_scalar
 from rlsys.untrusted import visible
 
 FORMAT = 1
@@ -48,19 +48,19 @@ def build_report(
 
     anonymous: settings are numbered, for their names hold values of the configuration.
     """
-    verdicts = [judge(run) for run in runs]
+    verdicts = [judge_learning(run) for run in runs]
     if len(runs) == 1:
-        return _of_one(runs[0], verdicts[0], episodes[0], price)
+        return _single_run_report(runs[0], verdicts[0], episodes[0], price)
     groups = group_runs(runs)
     if anonymous:
         groups = tuple(replace(group, label=f"setting {number}") for number, group in enumerate(groups, start=1))
-    return _of_several(runs, verdicts, episodes, groups)
+    return _comparison_report(runs, verdicts, episodes, groups)
 
 
-def _of_one(run: RunDirectory, verdict: Verdict, episodes: Episodes | None, price: float | None) -> Report:
+def _single_run_report(run: RunDirectory, verdict: Verdict, episodes: Episodes | None, price: float | None) -> Report:
     advice, stage = advise(run, verdict, episodes), main_stage(run)
-    tables = make_tables(Looked(run=run, stages=all_stages(run), episodes=episodes, advice=advice))
-    cost = make_cost(run, price)
+    tables = make_tables(TableSource(run=run, stages=all_stages(run), episodes=episodes, advice=advice))
+    cost = make_cost_table(run, price)
     if cost is not None:
         tables["cost"] = cost
     charts = make_charts([run], [""])
@@ -69,28 +69,30 @@ def _of_one(run: RunDirectory, verdict: Verdict, episodes: Episodes | None, pric
     return {
         "format": FORMAT,
         "title": visible(run.path.name),
-        "runs": [_entry(run, "", verdict)],
-        "trust": trust(tiles, run.state) if stage is not None else None,
-        "tiles": [tile.to_json() for tile in weigh(tiles)],
+        "runs": [_run_json(run, "", verdict)],
+        "trust": describe_trust(tiles, run.state) if stage is not None else None,
+        "tiles": [tile.to_json() for tile in most_serious_tiles(tiles)],
         "advice": [entry.to_json() for entry in advice],
-        "time": _coloured(account(stage), charts) if stage is not None else {"total_s": 0.0, "parts": []},
-        "sections": _sections(charts, tables),
+        "time": _with_phase_colours(account_for_seconds(stage), charts)
+        if stage is not None
+        else {"total_s": 0.0, "parts": []},
+        "sections": _sections_with_content(charts, tables),
         "charts": charts,
         "tables": tables,
-        "config": {"differs": _overrides_of(run), "text": _config_text(run)},
+        "config": {"differs": _typed_overrides(run), "text": _config_text(run)},
         "numbers": column_summaries(run),
-        "events": [_event(event) for event in run.events[-EVENTS:]],
+        "events": [_event_json(event) for event in run.events[-EVENTS:]],
     }
 
 
-def _of_several(
+def _comparison_report(
     runs: Sequence[RunDirectory], verdicts: Sequence[Verdict], episodes: Sequence[Episodes | None], groups: Groups
 ) -> Report:
     label_of = {run: group.label for group in groups for run in group.runs}
     labels = [label_of[run] for run in runs]
     charts = merge_seeds(make_charts(runs, labels), labels) if len(runs) <= MOST_DRAWN else {}
     colour_labels(charts, compared=True)
-    advice: list[dict[str, Any]] = [entry.to_json() for entry in few_seeds(groups)]
+    advice: list[dict[str, Any]] = [entry.to_json() for entry in advise_more_seeds(groups)]
     for at, (run, verdict, run_episodes) in enumerate(zip(runs, verdicts, episodes, strict=True)):
         for entry in advise(run, verdict, run_episodes):
             advice.append({"run": at, **entry.to_json(), "text": f"{visible(run.path.name)}: {entry.text}"})
@@ -100,11 +102,11 @@ def _of_several(
         "format": FORMAT,
         "title": visible(", ".join(run.path.name for run in runs[:4]) + (" ..." if len(runs) > 4 else "")),
         "settings": judge_settings(groups),
-        "runs": [_entry(run, label, verdict) for run, label, verdict in zip(runs, labels, verdicts, strict=True)],
+        "runs": [_run_json(run, label, verdict) for run, label, verdict in zip(runs, labels, verdicts, strict=True)],
         "tiles": [],
         "advice": advice,
         "time": {"total_s": 0.0, "parts": []},
-        "sections": _sections(charts, tables),
+        "sections": _sections_with_content(charts, tables),
         "charts": charts,
         "tables": tables,
         "config": {"differs": [], "text": _config_text(runs[0])},
@@ -113,25 +115,25 @@ def _of_several(
     }
 
 
-def _coloured(time: dict[str, Any], charts: Mapping[str, Any]) -> dict[str, Any]:
+def _with_phase_colours(time: dict[str, Any], charts: Mapping[str, Any]) -> dict[str, Any]:
     """With the colour of each phase in the chart of seconds. The rest is grey."""
     colours = {series["label"]: series["colour"] for series in charts.get("seconds", {}).get("series", ())}
     parts = [{**part, "colour": colours.get(part["label"], REST)} for part in time["parts"]]
     return {**time, "parts": parts}
 
 
-def _entry(run: RunDirectory, label: str, verdict: Verdict) -> dict[str, Any]:
+def _run_json(run: RunDirectory, label: str, verdict: Verdict) -> dict[str, Any]:
     name = visible(run.path.name)
     return {
         "name": name,
         "label": f"{name} ({label})" if label and label != name else name,
         "status": run.state,
         "headline": headline(run),
-        "verdict": {"level": verdict.level, "text": verdict.text, **_paired(verdict)},
+        "verdict": {"level": verdict.level, "text": verdict.text, **_paired_test_json(verdict)},
     }
 
 
-def _paired(verdict: Verdict) -> dict[str, Any]:
+def _paired_test_json(verdict: Verdict) -> dict[str, Any]:
     """The numbers of the sentence, unrounded."""
     paired, before, after = verdict.paired, verdict.before, verdict.after
     if paired is None or before is None or after is None:
@@ -140,7 +142,7 @@ def _paired(verdict: Verdict) -> dict[str, Any]:
     return {"paired": {**numbers, "test": paired.test, "p": paired.p, "before": before.value, "after": after.value}}
 
 
-def _sections(charts: Mapping[str, Any], tables: Mapping[str, Any]) -> list[dict[str, Any]]:
+def _sections_with_content(charts: Mapping[str, Any], tables: Mapping[str, Any]) -> list[dict[str, Any]]:
     """Those that have something to show. Tables of a comparison come first."""
     sections = [
         {"id": section.id, "question": section.question, "open": section.open}
@@ -169,7 +171,7 @@ def column_summaries(run: RunDirectory) -> dict[str, Any]:
     return numbers
 
 
-def _overrides_of(run: RunDirectory) -> list[str]:
+def _typed_overrides(run: RunDirectory) -> list[str]:
     """What was typed in addition to the recipe."""
     overrides = run.newest_start.overrides
     if overrides is not None:
@@ -183,7 +185,7 @@ def _config_text(run: RunDirectory) -> str:
     return HOME.sub("~", yaml.safe_dump(dict(run.config), sort_keys=False, allow_unicode=True))
 
 
-def _event(event: Mapping[str, Any]) -> dict[str, Any]:
+def _event_json(event: Mapping[str, Any]) -> dict[str, Any]:
     """Texts are a model's or a tool's: bounded, and nothing in them drives a terminal."""
-    bounded = {visible(str(key)[:80]): plain(value) for key, value in list(event.items())[:20]}
+    bounded = {visible(str(key)[:80]): json_scalar(value) for key, value in list(event.items())[:20]}
     return {key: value[:2000] if isinstance(value, str) else value for key, value in bounded.items()}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from launch.tools.report.facts import Stage, ends_of
+from launch.tools.report.facts import Stage, count_end_steps
 from launch.tools.report.words import mean, number, share, total
 from rlsys.config.envs import by_name
 
@@ -23,7 +23,7 @@ def rows_by_env(stage: Stage) -> Iterator[list[Any]]:
         trained, filtered, failed = counts[name]
         played = trained + filtered
         reward, right = stage.rows.column(by_name(name, "reward/mean")), stage.right_by_env[name]
-        at = ends_of(len(stage.rows))
+        at = count_end_steps(len(stage.rows))
         yield [
             *(name, number(played + failed), share((played + failed) / every)),
             *(share(filtered / played) if played else "", number(failed)),

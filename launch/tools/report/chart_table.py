@@ -26,27 +26,27 @@ class ChartSpec:
     band: tuple[str, str] | None = None  # keys of a band around the first series
 
 
-def _one(title: str, unit: str, key: str, **more: object) -> ChartSpec:
+def _single_key_chart(title: str, unit: str, key: str, **more: object) -> ChartSpec:
     return ChartSpec(title=title, unit=unit, keys={"": key}, **more)  # type: ignore[arg-type]
 
 
 TOKENS, SHARE, SECONDS = "tokens", "share", "s"
 CHARTS: Mapping[str, ChartSpec] = {
-    "held_out": _one(
+    "held_out": _single_key_chart(
         "Held-out results", "", "", source="held_out", form="dots",
         about="each evaluation on held-out tasks, with its 95 % interval over tasks",
     ),
-    "reward": _one("Reward", "reward", "reward/mean", band=("reward/min", "reward/max")),
+    "reward": _single_key_chart("Reward", "reward", "reward/mean", band=("reward/min", "reward/max")),
     "right": ChartSpec(
         title="Right answers", unit=SHARE, keys={"training": "right"}, source="derived",
         about="share of right answers in the training episodes of a step; dots are held-out tasks with their intervals",
     ),
     "env_reward": ChartSpec(title="Reward by environment", unit="reward", keys={"*": "by_env/*/reward/mean"}),
-    "signal": _one(
+    "signal": _single_key_chart(
         "Groups without signal", SHARE, "signal", source="derived",
         about="share of a step's groups whose rewards are all equal: they teach nothing",
     ),
-    "entropy": _one("Entropy", "nats per token", "entropy/mean"),
+    "entropy": _single_key_chart("Entropy", "nats per token", "entropy/mean"),
     "gap": ChartSpec(
         title="Engine against learner", unit="nats per token", log=True,
         keys={
@@ -60,12 +60,12 @@ CHARTS: Mapping[str, ChartSpec] = {
     ),
     "parts": ChartSpec(title="Parts of the reward", unit="reward", keys={"*": "reward/part/*"}),
     "streams": ChartSpec(title="Rewards per token", unit="sum", keys={"*": "reward/stream/*"}),
-    "spread": _one("Spread of the reward", "reward", "reward/std"),
+    "spread": _single_key_chart("Spread of the reward", "reward", "reward/std"),
     "groups": ChartSpec(
         title="Groups of a step", unit="groups", form="area", stacked=True,
         keys={"trained": "groups/trained", "without signal": "groups/filtered", "failed": "groups/failed"},
     ),
-    "oversampled": _one("Groups replaced", "groups", "groups/oversampled"),
+    "oversampled": _single_key_chart("Groups replaced", "groups", "groups/oversampled"),
     "curriculum": ChartSpec(title="What the curriculum draws", unit=SHARE, keys={"*": "curriculum/share/*"}),
     "env_curriculum": ChartSpec(
         title="What the curriculum of each environment draws", unit=SHARE, keys={"*": "by_env/*/curriculum/share/*"}
@@ -101,14 +101,14 @@ CHARTS: Mapping[str, ChartSpec] = {
     "lag": ChartSpec(
         title="Policy lag", unit="versions", keys={"most": "lag/max", "mean": "lag/mean"}, limit="loop.max_policy_lag"
     ),
-    "mixed": _one("Trajectories of several versions", SHARE, "lag/mixed_versions"),
+    "mixed": _single_key_chart("Trajectories of several versions", SHARE, "lag/mixed_versions"),
     "gap_depth": ChartSpec(
         title="Gap by depth of context", unit="nats per token", log=True, keys={"*": "mismatch/depth_*"}
     ),
     "gap_turn": ChartSpec(
         title="Gap by message", unit="nats per token", log=True, keys={"*": "mismatch/turn_*"}
     ),
-    "stale": _one("Tokens too old to train", TOKENS, "tokens/stale"),
+    "stale": _single_key_chart("Tokens too old to train", TOKENS, "tokens/stale"),
     "length": ChartSpec(
         title="Length of an episode", unit=TOKENS,
         keys={"sampled": "episode/tokens", "with replies": "episode/response_tokens"},
@@ -116,7 +116,7 @@ CHARTS: Mapping[str, ChartSpec] = {
     "env_length": ChartSpec(
         title="Length of an episode by environment", unit=TOKENS, keys={"*": "by_env/*/episode/tokens"}
     ),
-    "turns": _one("Messages of the model", "per episode", "episode/turns"),
+    "turns": _single_key_chart("Messages of the model", "per episode", "episode/turns"),
     "calls": ChartSpec(
         title="Tool calls", unit="per episode",
         keys={"made": "episode/calls", "carried out": "episode/valid_calls", "repeated": "episode/repeated_calls"},
@@ -157,12 +157,12 @@ CHARTS: Mapping[str, ChartSpec] = {
         title="Tokens per second", unit="tokens/s",
         keys={"sampled": "tokens/generated_per_s", "trained": "tokens/trained_per_s", "packed": "tokens/packed_per_s"},
     ),
-    "useful": _one("Useful tokens of the learner", SHARE, "tokens/useful_share"),
+    "useful": _single_key_chart("Useful tokens of the learner", SHARE, "tokens/useful_share"),
     "delivery": ChartSpec(
         title="Delivery of weights", unit=SECONDS,
         keys={"whole": "weights/publish_s", "pause": "weights/pause_s", "comparison": "weights/probe_s"},
     ),
-    "blocked": _one("Driver blocked, longest", SECONDS, "driver/longest_block_s"),
+    "blocked": _single_key_chart("Driver blocked, longest", SECONDS, "driver/longest_block_s"),
     "memory": ChartSpec(
         title="Memory", unit="MiB",
         keys={
@@ -170,7 +170,7 @@ CHARTS: Mapping[str, ChartSpec] = {
             "GPU of a rank": "memory/learner_gpu_peak_mb",
         },
     ),
-    "kv": _one("Fullest KV cache", SHARE, "engine/kv_usage"),
+    "kv": _single_key_chart("Fullest KV cache", SHARE, "engine/kv_usage"),
     "queue": ChartSpec(title="Requests", unit="", keys={"running": "engine/running", "waiting": "engine/waiting"}),
 }  # fmt: skip
 

@@ -15,9 +15,9 @@ from launch.tools.report.advice import Advice
 from launch.tools.report.charts import round_value
 from launch.tools.report.facts import main_stage
 from launch.tools.report.headline import last_step
-from launch.tools.report.tables import table
+from launch.tools.report.tables import make_table
 from launch.tools.report.tiles import make_tiles
-from launch.tools.report.verdict import Verdict, points_of
+from launch.tools.report.verdict import Verdict, points_by_play
 from launch.tools.report.words import mean, number, p_value, plural, score
 from rlsys.untrusted import visible
 
@@ -30,27 +30,30 @@ def compare_tables(
     runs: Sequence[RunDirectory], labels: Sequence[str], verdicts: Sequence[Verdict], groups: Groups
 ) -> dict[str, Any]:
     tables = {
-        "differences": _differences(runs),
-        "verdicts": _verdicts(runs, labels, verdicts),
-        "settings": _settings(groups),
-        "trust": _trust(runs),
-        "tests": _tests(groups),
+        "differences": _config_table(runs),
+        "verdicts": _verdict_table(runs, labels, verdicts),
+        "settings": _setting_table(groups),
+        "trust": _trust_table(runs),
+        "tests": _significance_table(groups),
     }
     return {name: content for name, content in tables.items() if content is not None}
 
 
-def _differences(runs: Sequence[RunDirectory]) -> dict[str, Any] | None:
+def _config_table(runs: Sequence[RunDirectory]) -> dict[str, Any] | None:
     """Keys that not all runs have the same value of."""
     flats = [dict(flatten({key: value for key, value in run.config.items() if key not in IGNORED})) for run in runs]
-    rows = [[key, *(_value(flat[key]) if key in flat else "absent" for flat in flats)] for key in differing_keys(flats)]
-    return table("Differences of configuration", ("key", *(run.path.name for run in runs)), rows)
+    rows = [
+        [key, *(_config_text(flat[key]) if key in flat else "absent" for flat in flats)]
+        for key in differing_keys(flats)
+    ]
+    return make_table("Differences of configuration", ("key", *(run.path.name for run in runs)), rows)
 
 
-def _value(value: Any) -> str:
+def _config_text(value: Any) -> str:
     return "null" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def _verdicts(
+def _verdict_table(
     runs: Sequence[RunDirectory], labels: Sequence[str], verdicts: Sequence[Verdict]
 ) -> dict[str, Any] | None:
     rows = []
@@ -62,10 +65,10 @@ def _verdicts(
         tests = [moved, p_value(paired.p) if paired else ""]
         rows.append([run.path.name, label, run.state, last_step(run), *ends, *tests, number(reward)])
     columns = ("run", "setting", "state", "steps", "play", "before", "after", "difference", "p", "reward, last steps")
-    return table("Verdicts", columns, rows)
+    return make_table("Verdicts", columns, rows)
 
 
-def _trust(runs: Sequence[RunDirectory]) -> dict[str, Any] | None:
+def _trust_table(runs: Sequence[RunDirectory]) -> dict[str, Any] | None:
     """The tiles of a single run's page, a row for each run."""
     stages = [main_stage(run) for run in runs]
     tiles = [{tile.label: tile for tile in make_tiles(stage)} if stage is not None else {} for stage in stages]
@@ -74,13 +77,13 @@ def _trust(runs: Sequence[RunDirectory]) -> dict[str, Any] | None:
     for run, page in zip(runs, tiles, strict=True):
         cells = (f"{page[label].value} ({page[label].note})" if label in page else "" for label in labels)
         rows.append([run.path.name, *cells])
-    return table("May they be trusted?", ("run", *labels), rows)
+    return make_table("May they be trusted?", ("run", *labels), rows)
 
 
 def _last_results(runs: Sequence[RunDirectory]) -> dict[str, list[EvalResult]]:
     """By play, the last evaluation of each run, of those that came as far as the one that came furthest."""
     by_play: dict[str, list[EvalResult]] = {}
-    ends = [(play, points[-1]) for run in runs for play, points in points_of(run).items()]
+    ends = [(play, points[-1]) for run in runs for play, points in points_by_play(run).items()]
     for play in dict.fromkeys(play for play, _ in ends):
         last_points = [point for name, point in ends if name == play]
         furthest = max(point.of.step for point in last_points)
@@ -88,7 +91,7 @@ def _last_results(runs: Sequence[RunDirectory]) -> dict[str, list[EvalResult]]:
     return by_play
 
 
-def _settings(groups: Groups) -> dict[str, Any] | None:
+def _setting_table(groups: Groups) -> dict[str, Any] | None:
     """The mean over seeds, where a setting has several."""
     if all(len(group.runs) == 1 for group in groups):
         return None
@@ -99,10 +102,10 @@ def _settings(groups: Groups) -> dict[str, Any] | None:
             deviation = score(spread) if len(results) > 1 else "unknown"
             rows.append([group.label, play, len(results), score(value), deviation])
     columns = ("setting", "play", "seeds", "last evaluation, mean", "standard deviation")
-    return table("Settings", columns, rows)
+    return make_table("Settings", columns, rows)
 
 
-def _tests(groups: Groups) -> dict[str, Any] | None:
+def _significance_table(groups: Groups) -> dict[str, Any] | None:
     """Every setting against the first, on the tasks that both have played; seeds are averaged first."""
     rows = []
     first = _last_results(groups[0].runs)
@@ -118,10 +121,10 @@ def _tests(groups: Groups) -> dict[str, Any] | None:
             else:
                 rows.append([pair, play, None, "", "", "", "", paired])
     columns = ("settings", "play", "tasks", "difference", "95 % interval", "test", "p", "remark")
-    return table("Last evaluations on the same tasks", columns, rows)
+    return make_table("Last evaluations on the same tasks", columns, rows)
 
 
-def few_seeds(groups: Groups) -> list[Advice]:
+def advise_more_seeds(groups: Groups) -> list[Advice]:
     """A difference of two runs may be that of two seeds."""
     alone = [group for group in groups if len(group.runs) == 1]
     if len(groups) < 2 or not alone:
@@ -138,17 +141,17 @@ def merge_seeds(charts: Mapping[str, Any], labels: Sequence[str]) -> dict[str, A
 
     labels: of the runs, equal for seeds of one setting.
     """
-    return {name: {**chart, "series": _merged(chart["series"], labels)} for name, chart in charts.items()}
+    return {name: {**chart, "series": _merge_series(chart["series"], labels)} for name, chart in charts.items()}
 
 
-def _merged(series: Sequence[Mapping[str, Any]], labels: Sequence[str]) -> list[dict[str, Any]]:
+def _merge_series(series: Sequence[Mapping[str, Any]], labels: Sequence[str]) -> list[dict[str, Any]]:
     by_line: dict[tuple[Any, ...], list[Mapping[str, Any]]] = {}
     for line in series:
         by_line.setdefault((labels[line["run"]], line["label"], line["stage"], line["kind"]), []).append(line)
-    return [dict(seeds[0]) if len(seeds) == 1 else _mean_of(seeds) for seeds in by_line.values()]
+    return [dict(seeds[0]) if len(seeds) == 1 else _mean_series(seeds) for seeds in by_line.values()]
 
 
-def _mean_of(seeds: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+def _mean_series(seeds: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """At each step over the seeds that have it."""
     values: dict[int, list[float]] = {}
     for line in seeds:

@@ -8,7 +8,7 @@ import numpy as np
 
 from launch.run_dir.directory import RunDirectory
 from launch.tools.report.facts import count_gpus, holds_gpus
-from launch.tools.report.tables import table
+from launch.tools.report.tables import make_table
 from launch.tools.report.words import number, total
 
 
@@ -28,14 +28,14 @@ def hours_held(run: RunDirectory) -> float:
     return total_s / 3600
 
 
-def make_cost(run: RunDirectory, price: float | None) -> dict[str, Any] | None:
+def make_cost_table(run: RunDirectory, price: float | None) -> dict[str, Any] | None:
     """A table. price: of one GPU for an hour, in a currency of the reader's."""
     hours, gpus, trained = hours_held(run), count_gpus(run), total(run.rows.known("tokens/trained"))
     if not hours:
         return None
     rows: list[list[Any]] = [["hours", number(hours)]]
     with_gpus = holds_gpus(run) and gpus > 0
-    count, unit = (gpus, "GPU") if with_gpus else (_cores(run), "core")
+    count, unit = (gpus, "GPU") if with_gpus else (_count_cores(run), "core")
     if count:
         rows.append([f"{unit}s held", number(count)])
         rows.append([f"{unit} hours", number(hours * count)])
@@ -47,8 +47,8 @@ def make_cost(run: RunDirectory, price: float | None) -> dict[str, Any] | None:
             rows.append(["cost per 1,000 trained tokens", number(1000 * hours * gpus * price / trained)])
     if price is not None and not with_gpus:
         rows.append(["cost", "no GPU was held, so --price has nothing to count"])
-    return table("Cost", ("", ""), rows)
+    return make_table("Cost", ("", ""), rows)
 
 
-def _cores(run: RunDirectory) -> int:
+def _count_cores(run: RunDirectory) -> int:
     return sum(node.cores or 0 for node in run.newest_start.nodes)

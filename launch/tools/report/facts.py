@@ -40,7 +40,7 @@ class Stage:
     @cached_property
     def ends(self) -> tuple[Rows, Rows]:
         """Its first and its last steps, as many of each and no step in both."""
-        count = ends_of(len(self.rows))
+        count = count_end_steps(len(self.rows))
         return self.rows.pick(np.arange(len(self.rows)) < count), self.rows.tail(count)
 
     @property
@@ -111,8 +111,8 @@ class Stage:
         return mean(self.right[-LAST:])
 
 
-def ends_of(count: int) -> int:
-    """How many of so many values stand for the beginning, and as many for the end: ends_of(12) is 6."""
+def count_end_steps(count: int) -> int:
+    """How many of so many values stand for the beginning, and as many for the end: count_end_steps(12) is 6."""
     return min(LAST, max(1, count // 2))
 
 
@@ -158,7 +158,7 @@ def count_played(rows: Rows) -> float:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Groups:
+class GroupCounts:
     """Over some rows: groups that were trained, and those that had no signal or could not be graded."""
 
     trained: float
@@ -171,9 +171,9 @@ class Groups:
         return self.filtered / played if played else None
 
 
-def count_groups(rows: Rows) -> Groups:
+def count_groups(rows: Rows) -> GroupCounts:
     trained, filtered, failed = (total(rows.known(f"groups/{name}")) for name in ("trained", "filtered", "failed"))
-    return Groups(trained=trained, filtered=filtered, failed=failed)
+    return GroupCounts(trained=trained, filtered=filtered, failed=failed)
 
 
 def count_episodes(episodes: Episodes | None, first: int, last: int, wrong_above: float) -> int:

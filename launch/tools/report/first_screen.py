@@ -9,7 +9,7 @@ TRUST = {"good": "To be trusted", "bad": "Not to be trusted", "unknown": "Not kn
 LEVELS = {"broken": "error", "wrong": "warning", "slow": "slow", "cheap": "cost"}  # of advice
 
 
-def first_screen(report: Mapping[str, Any]) -> Iterator[str]:
+def first_screen_lines(report: Mapping[str, Any]) -> Iterator[str]:
     """report: as `build_report` makes it, of one run or of several."""
     runs, trust, advice = report["runs"], report.get("trust"), report.get("advice")
     for setting in report.get("settings", ()):

@@ -15,7 +15,14 @@ LONGEST = 300  # characters of a reason
 
 
 def headline(run: RunDirectory) -> str:
-    parts = [_end(run), _experiment(run), _algorithms(run), _parameters(run), _hardware(run), _version(run)]
+    parts = [
+        _describe_end(run),
+        _describe_experiment(run),
+        _list_algorithms(run),
+        _describe_parameters(run),
+        _describe_hardware(run),
+        _describe_version(run),
+    ]
     return BETWEEN.join(part.replace(BETWEEN, ", ") for part in parts if part)
 
 
@@ -24,7 +31,7 @@ def last_step(run: RunDirectory) -> int:
     return int(run.rows.step[-1]) if len(run.rows) else 0
 
 
-def _end(run: RunDirectory) -> str:
+def _describe_end(run: RunDirectory) -> str:
     steps, seconds = last_step(run), [*run.rows.known("wall_s")]
     ended: Any = run.summary.get("wall_s") if run.state in ("done", "stopped", "failed") else None
     if type(ended) in (int, float) and 0 <= ended < 1e12:  # later than the last row: after an evaluation, a checkpoint
@@ -41,10 +48,10 @@ def _end(run: RunDirectory) -> str:
         return f"stopped at step {steps}{within}, no summary: the process was killed"
     if run.state == "stopped":
         return f"stopped at step {steps} of {planned_steps(run):,}{within}"
-    return f"failed at step {steps}{within}: {reason(run)}"
+    return f"failed at step {steps}{within}: {failure_reason(run)}"
 
 
-def reason(run: RunDirectory) -> str:
+def failure_reason(run: RunDirectory) -> str:
     """Why a run failed, as its summary has it."""
     text = visible(str(run.summary.get("reason") or "no reason was recorded"))
     return text if len(text) <= LONGEST else f"{text[:LONGEST]} ..."
@@ -55,7 +62,7 @@ def planned_steps(run: RunDirectory) -> int:
     return max(sum(count for count in steps if type(count) is int), last_step(run))
 
 
-def _experiment(run: RunDirectory) -> str:
+def _describe_experiment(run: RunDirectory) -> str:
     """What is learned, from which reward, with which seed: calculator, reward answer, seed 0."""
     stage = main_stage(run)
     name = stage.name if stage is not None else None
@@ -64,7 +71,7 @@ def _experiment(run: RunDirectory) -> str:
     return visible(", ".join(f"{prefix}{value}" for prefix, value in values.items() if value is not None))
 
 
-def _algorithms(run: RunDirectory) -> str:
+def _list_algorithms(run: RunDirectory) -> str:
     """Of the stages that train: sft, grpo."""
     names = []
     for name, config in zip(run.stages, run.config["stages"], strict=True):
@@ -73,22 +80,22 @@ def _algorithms(run: RunDirectory) -> str:
     return ", ".join(dict.fromkeys(visible(name) for name in names))
 
 
-def _parameters(run: RunDirectory) -> str:
+def _describe_parameters(run: RunDirectory) -> str:
     count = run.record.get("parameters")
     if type(count) not in (int, float) or not count or not 0 < count < 1e16:
         return ""
     return f"{number(count / 1e9)} G parameters" if count >= 1e9 else f"{number(count / 1e6)} M parameters"
 
 
-def _hardware(run: RunDirectory) -> str:
+def _describe_hardware(run: RunDirectory) -> str:
     stage = main_stage(run)
     name = stage.name if stage is not None else None
-    engines, ranks = (_count(run.setting(key, name)) for key in ("rollout.workers", "learner.ranks"))
+    engines, ranks = (_count_or_zero(run.setting(key, name)) for key in ("rollout.workers", "learner.ranks"))
     parts = f"{plural(engines, 'engine')} + {plural(ranks, 'rank')}"
-    return f"{parts}, {_machines(run)}"
+    return f"{parts}, {_describe_machines(run)}"
 
 
-def _machines(run: RunDirectory) -> str:
+def _describe_machines(run: RunDirectory) -> str:
     nodes, cards = run.newest_start.nodes, count_gpus(run)
     on = f" on {len(nodes)} nodes" if len(nodes) > 1 else ""
     if not holds_gpus(run):
@@ -97,7 +104,7 @@ def _machines(run: RunDirectory) -> str:
     return f"{cards} x {' and '.join(names)}{on}" if cards else f"GPUs{on}"
 
 
-def _version(run: RunDirectory) -> str:
+def _describe_version(run: RunDirectory) -> str:
     if run.starts:
         newest = run.newest_start
         commit, changed = (newest.commit or "")[:7], "+changes" if newest.dirty else ""
@@ -106,5 +113,5 @@ def _version(run: RunDirectory) -> str:
     return visible(f"rlsys {versions['rlsys']}") if isinstance(versions, dict) and "rlsys" in versions else ""
 
 
-def _count(value: Any) -> int:
+def _count_or_zero(value: Any) -> int:
     return value if type(value) is int else 1

@@ -19,7 +19,7 @@ SHARES = {"evaluation": 0.5, "failure": 0.25, "highest reward": 0.05, "lowest re
 SPREAD = "spread over the steps"
 
 
-class Listed(Protocol):
+class EpisodeListing(Protocol):
     """What `launch.run_dir.episodes.Episodes` tells of the episodes of a run without reading them."""
 
     @property
@@ -38,7 +38,7 @@ class Room:
     most: float
     in_bytes: bool = False
 
-    def sizes(self, episodes: Listed) -> Column:
+    def sizes(self, episodes: EpisodeListing) -> Column:
         """[N]: what each trajectory takes of it."""
         return episodes.columns["length"] * OF_PAGE if self.in_bytes else np.ones(len(episodes))
 
@@ -49,7 +49,7 @@ OF_PAGE = 0.7
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
+class SelectedRows:
     """rows: those that are kept, in their order. reasons: how many of them each reason kept."""
 
     rows: Sequence[int]
@@ -58,7 +58,7 @@ class Kept:
 
 
 @dataclass(frozen=True, slots=True)
-class _Groups:
+class _GroupColumns:
     """[G] each: the siblings of a task, and of an evaluation the samples of one."""
 
     of_row: Column  # [N]
@@ -73,17 +73,17 @@ class _Groups:
     paid_but_wrong: Column
 
 
-def choose(episodes: Listed, room: Room | None) -> Kept:
+def select_rows(episodes: EpisodeListing, room: Room | None) -> SelectedRows:
     """Rows for which there is room (None: for all), whole groups: of each reason up to its share, the rest evenly over
     the steps. Where there is room for something, there is for one group."""
     total, sizes = len(episodes), room.sizes(episodes) if room is not None else np.zeros(len(episodes))
     if room is None or sizes.sum() <= room.most:
-        return Kept(range(total), total, {"of runs that are here whole": total} if total else {})
-    groups = _group(episodes.columns, sizes, paid_above(episodes))
+        return SelectedRows(range(total), total, {"of runs that are here whole": total} if total else {})
+    groups = _group_episodes(episodes.columns, sizes, wrong_answer_threshold(episodes))
     is_kept = np.zeros(len(groups.size), bool)
     reasons: Counter[str] = Counter()
 
-    def take(candidates: Iterable[int], reason: str, most: float) -> float:
+    def select_groups(candidates: Iterable[int], reason: str, most: float) -> float:
         """Returns how much of the room is left."""
         for group in candidates:
             if most < groups.size[group] or is_kept[group]:
@@ -94,17 +94,17 @@ def choose(episodes: Listed, room: Room | None) -> Kept:
         return most
 
     remaining = room.most
-    for reason, candidates in _candidates(groups).items():
+    for reason, candidates in _candidates_by_reason(groups).items():
         share = SHARES[reason] * room.most
-        remaining -= share - take(candidates, reason, share)
-    remaining = take(_spread_over_steps(groups, np.flatnonzero(groups.play == NONE)), SPREAD, remaining)
-    take(_spread_over_steps(groups, np.flatnonzero(~is_kept)), SPREAD, remaining)  # where training left room
+        remaining -= share - select_groups(candidates, reason, share)
+    remaining = select_groups(_spread_over_steps(groups, np.flatnonzero(groups.play == NONE)), SPREAD, remaining)
+    select_groups(_spread_over_steps(groups, np.flatnonzero(~is_kept)), SPREAD, remaining)  # where training left room
     if not is_kept.any() and room.most > 0:
-        take([int(groups.size.argmin())], SPREAD, np.inf)
-    return Kept(np.flatnonzero(is_kept[groups.of_row]).tolist(), total, dict(reasons))
+        select_groups([int(groups.size.argmin())], SPREAD, np.inf)
+    return SelectedRows(np.flatnonzero(is_kept[groups.of_row]).tolist(), total, dict(reasons))
 
 
-def paid_above(episodes: Listed) -> float:
+def wrong_answer_threshold(episodes: EpisodeListing) -> float:
     """The reward above which a wrong answer is paid like a right one: half of what right ones of training usually get.
 
     Not what a wrong answer in the right form gets. 0 where none was right, or where right ones usually get nothing.
@@ -114,7 +114,7 @@ def paid_above(episodes: Listed) -> float:
     return max(round(float(np.median(right)) / 2, 6), 0.0) if len(right) else 0.0
 
 
-def _group(columns: Mapping[str, Column], sizes: Column, paid: float) -> _Groups:
+def _group_episodes(columns: Mapping[str, Column], sizes: Column, paid: float) -> _GroupColumns:
     keys = columns["file"].astype(np.int64) * 2**32 + columns["sequence"]
     _, first, of_row, count = np.unique(keys, return_index=True, return_inverse=True, return_counts=True)
     reward = columns["reward"]
@@ -125,7 +125,7 @@ def _group(columns: Mapping[str, Column], sizes: Column, paid: float) -> _Groups
     np.logical_or.at(failed, of_row, columns["failure"] != NONE)
     np.logical_or.at(wrong, of_row, (reward > paid) & (columns["correct"] == 0))
     at_first = {name: columns[name][first] for name in ("step", "play", "file")}
-    return _Groups(
+    return _GroupColumns(
         of_row=of_row,
         count=count,
         size=np.bincount(of_row, sizes, len(count)),
@@ -137,12 +137,12 @@ def _group(columns: Mapping[str, Column], sizes: Column, paid: float) -> _Groups
     )
 
 
-def _candidates(groups: _Groups) -> dict[str, Sequence[int]]:
+def _candidates_by_reason(groups: _GroupColumns) -> dict[str, Sequence[int]]:
     """By reason, the groups in the order in which they are taken."""
     graded = np.flatnonzero((groups.highest >= groups.lowest) & (groups.play == NONE))
     by_highest, by_lowest = (graded[np.argsort(key[graded], kind="stable")] for key in (-groups.highest, groups.lowest))
     return {
-        "evaluation": _spread_over_steps(groups, _last_plays(groups)),
+        "evaluation": _spread_over_steps(groups, _in_last_evaluation(groups)),
         "failure": _spread_over_steps(groups, np.flatnonzero(groups.failed)),
         "highest reward": by_highest.tolist(),
         "lowest reward": by_lowest.tolist(),
@@ -150,7 +150,7 @@ def _candidates(groups: _Groups) -> dict[str, Sequence[int]]:
     }
 
 
-def _last_plays(groups: _Groups) -> Column:
+def _in_last_evaluation(groups: _GroupColumns) -> Column:
     """Of each kind of decoding the evaluation after the most steps; of several there, the one that is last."""
     last_groups = []
     for play in np.unique(groups.play[groups.play != NONE]):
@@ -160,7 +160,7 @@ def _last_plays(groups: _Groups) -> Column:
     return np.concatenate(last_groups) if last_groups else np.zeros(0, np.int64)
 
 
-def _spread_over_steps(groups: _Groups, candidates: Column) -> list[int]:
+def _spread_over_steps(groups: _GroupColumns, candidates: Column) -> list[int]:
     """In an order of which every beginning is spread over all steps: one of each step, then a second of each, ..."""
     steps, at, counts = np.unique(groups.step[candidates], return_inverse=True, return_counts=True)
     by_step = np.argsort(at, kind="stable")
@@ -179,7 +179,7 @@ def bisection_order(count: int) -> Column:
     return np.argsort(np.argsort(mirrored, kind="stable"), kind="stable")
 
 
-def read_room(text: str) -> Room | None:
+def parse_room(text: str) -> Room | None:
     """None: for all of them."""
     if text in ("all", "none"):
         return None if text == "all" else Room(0)

@@ -18,7 +18,7 @@ from launch.run_dir.episodes import Episodes, Show, read_episodes
 from launch.run_dir.names import EVALUATIONS, EVENTS, METRICS, PLAYING
 from launch.run_dir.state import is_locked
 from launch.tools.report.kept import Room
-from launch.tools.report.packing import Pack, dump, make_pack
+from launch.tools.report.packing import Pack, dump_line, make_pack
 from launch.tools.report.page import token_texts
 
 READ = ("config.yaml", "run.json", METRICS, EVALUATIONS, EVENTS, "summary.json")
@@ -38,9 +38,9 @@ class Reading:
     def part(self, name: str) -> str | None:
         """What scripts of the page ask for by name: index, pieces, block-N. None for another name."""
         if name == "index":
-            return dump(self.pack.index())
+            return dump_line(self.pack.index())
         if name == "pieces":
-            return dump(token_texts(self.pack.runs))
+            return dump_line(token_texts(self.pack.runs))
         number = name.removeprefix("block-")
         exists = number.isascii() and number.isdigit() and len(number) < 8 and int(number) < len(self.pack.blocks)
         return "\n".join(self.pack.lines(int(number))) if exists else None
@@ -101,18 +101,18 @@ class LiveRuns:
 
     def _revision(self) -> str:
         """A digest of sizes and times of all files, which changes whenever one of them is written."""
-        stamps = [[str(path), *_stamp(path)] for folder in self._folders for path in _files(folder)]
+        stamps = [[str(path), *_file_stamp(path)] for folder in self._folders for path in _list_files(folder)]
         stamps.append([is_locked(folder) for folder in self._folders])
         return hashlib.sha256(json.dumps(stamps).encode()).hexdigest()[:16]
 
 
-def _files(folder: Path) -> Iterator[Path]:
+def _list_files(folder: Path) -> Iterator[Path]:
     yield from (folder / name for name in READ)
     yield folder / "trajectories"
     yield folder / "trajectories/index.jsonl"
 
 
-def _stamp(path: Path) -> tuple[int, int]:
+def _file_stamp(path: Path) -> tuple[int, int]:
     try:
         stat = path.stat()
     except OSError:

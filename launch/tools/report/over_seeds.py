@@ -10,7 +10,7 @@ from typing import Any
 from launch.run_dir.directory import RunDirectory
 from launch.run_dir.settings import SeedGroup
 from launch.run_dir.significance import mean_and_spread
-from launch.tools.report.verdict import Level, compare_ends, points_of
+from launch.tools.report.verdict import Level, compare_ends, points_by_play
 from launch.tools.report.words import plural, signed
 from rlsys.untrusted import visible
 
@@ -45,11 +45,11 @@ def average_changes(changes: Sequence[float]) -> MeanChange:
 
 def judge_settings(groups: Sequence[SeedGroup[RunDirectory]]) -> list[dict[str, Any]]:
     """A verdict for each setting with several seeds of which a play can be compared in all."""
-    return [verdict for group in groups if (verdict := _judge(group)) is not None]
+    return [verdict for group in groups if (verdict := _judge_setting(group)) is not None]
 
 
-def _judge(group: SeedGroup[RunDirectory]) -> dict[str, Any] | None:
-    ends = [_changes(run) for run in group.runs]
+def _judge_setting(group: SeedGroup[RunDirectory]) -> dict[str, Any] | None:
+    ends = [_changes_by_play(run) for run in group.runs]
     plays = [play for play in ends[0] if len(ends) > 1 and all(play in changes for changes in ends)]
     if not plays:
         return None
@@ -64,15 +64,15 @@ def _judge(group: SeedGroup[RunDirectory]) -> dict[str, Any] | None:
     text = (
         f"{begin} over {plural(len(ends), 'seed')}{names}. Mean change of held-out results: {'; '.join(moved[:PLAYS])}."
     )
-    by_play = {play: _json(change) for play, change in averages.items()}
+    by_play = {play: _change_json(change) for play, change in averages.items()}
     return {"label": visible(group.label), "level": level, "text": text, "plays": by_play}
 
 
-def _changes(run: RunDirectory) -> Mapping[str, float]:
+def _changes_by_play(run: RunDirectory) -> Mapping[str, float]:
     """By play, from the first evaluation to the last one of the same prompts."""
-    ends = {play: compare_ends(points) for play, points in points_of(run).items()}
+    ends = {play: compare_ends(points) for play, points in points_by_play(run).items()}
     return {play: pair[1].value - pair[0].value for play, pair in ends.items() if pair is not None}
 
 
-def _json(change: MeanChange) -> dict[str, float]:
+def _change_json(change: MeanChange) -> dict[str, float]:
     return {"seeds": change.seeds, "mean": change.mean, "low": change.low, "high": change.high}

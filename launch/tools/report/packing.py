@@ -19,7 +19,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from launch.tools.report.kept import NONE, Kept, Listed, Room, choose, paid_above
+from launch.tools.report.kept import NONE, EpisodeListing, Room, SelectedRows, select_rows, wrong_answer_threshold
 
 BLOCK = 512 * 1024  # bytes of lines
 TEXT = 300  # characters of a text of a column
@@ -32,7 +32,7 @@ WHOLE = (
 REAL = ("reward", "advantage", "seconds")
 
 
-class Episodes(Listed, Protocol):
+class Episodes(EpisodeListing, Protocol):
     """`launch.run_dir.episodes.Episodes`: of one run."""
 
     @property
@@ -50,19 +50,19 @@ class Block:
 @dataclass(frozen=True, slots=True)
 class Pack:
     runs: Sequence[Episodes]
-    kept: Sequence[Kept]  # of each run
+    kept: Sequence[SelectedRows]  # of each run
     blocks: Sequence[Block]
 
     def lines(self, number: int) -> list[str]:
         """Of a block, a line of JSON for each of its rows."""
         block = self.blocks[number]
-        return list(_match(block.rows, self.runs[block.run].lines(block.rows)))
+        return list(_match_lines(block.rows, self.runs[block.run].lines(block.rows)))
 
-    def each_block(self) -> Iterator[list[str]]:
+    def lines_by_block(self) -> Iterator[list[str]]:
         """The same of all blocks in their order: each file is read once, from its beginning to its end."""
         for run, blocks in groupby(self.blocks, key=lambda block: block.run):
             rows = self.kept[run].rows
-            lines = _match(rows, self.runs[run].lines(rows))
+            lines = _match_lines(rows, self.runs[run].lines(rows))
             yield from (list(islice(lines, len(block.rows))) for block in blocks)
 
     def index(self) -> dict[str, Any]:
@@ -70,7 +70,7 @@ class Pack:
         columns: dict[str, list[Any]] = {"run": []}
         for run, (episodes, pick) in enumerate(zip(self.runs, self.kept, strict=True)):
             columns["run"] += [run] * len(pick.rows)
-            for name, values in _columns(episodes, pick.rows):
+            for name, values in _columns_as_json(episodes, pick.rows):
                 columns.setdefault(name, []).extend(values)
         reasons = sum((Counter(pick.reasons) for pick in self.kept), Counter())
         sizes = [len(block.rows) for block in self.blocks]
@@ -78,7 +78,7 @@ class Pack:
             "count": sum(sizes),
             "total": sum(pick.total for pick in self.kept),
             "reasons": list(reasons.items()),
-            "paid": min(map(paid_above, self.runs), default=0.0),
+            "paid": min(map(wrong_answer_threshold, self.runs), default=0.0),
             "starts": np.cumsum([0, *sizes])[:-1].tolist(),
             "columns": columns,
         }
@@ -87,12 +87,16 @@ class Pack:
 def make_pack(runs: Sequence[Episodes], room: Room | None) -> Pack:
     """room: for the trajectories of all runs together, None for all."""
     sizes = [float(room.sizes(episodes).sum()) for episodes in runs] if room is not None else []
-    rooms = [None] * len(runs) if room is None else [replace(room, most=share) for share in shares(sizes, room.most)]
-    picks = [choose(episodes, run_room) for episodes, run_room in zip(runs, rooms, strict=True)]
-    return Pack(runs, picks, [block for run, pick in enumerate(picks) for block in _cut(run, runs[run], pick.rows)])
+    rooms = (
+        [None] * len(runs) if room is None else [replace(room, most=share) for share in divide_room(sizes, room.most)]
+    )
+    picks = [select_rows(episodes, run_room) for episodes, run_room in zip(runs, rooms, strict=True)]
+    return Pack(
+        runs, picks, [block for run, pick in enumerate(picks) for block in _cut_blocks(run, runs[run], pick.rows)]
+    )
 
 
-def shares(sizes: Sequence[float], room: float) -> list[float]:
+def divide_room(sizes: Sequence[float], room: float) -> list[float]:
     """How much of it each run gets: the small ones what they take, and the others the same."""
     by_run, remaining = dict.fromkeys(range(len(sizes)), 0.0), room
     for served, run in enumerate(sorted(by_run, key=sizes.__getitem__)):
@@ -101,7 +105,7 @@ def shares(sizes: Sequence[float], room: float) -> list[float]:
     return list(by_run.values())
 
 
-def _match(rows: Sequence[int], lines: Iterator[tuple[int, bytes]]) -> Iterator[str]:
+def _match_lines(rows: Sequence[int], lines: Iterator[tuple[int, bytes]]) -> Iterator[str]:
     """A line for each row, of which some may not have been found. Both in ascending order."""
     ahead = next(lines, None)
     for row in rows:
@@ -112,7 +116,7 @@ def _match(rows: Sequence[int], lines: Iterator[tuple[int, bytes]]) -> Iterator[
             ahead = next(lines, None)
 
 
-def _cut(run: int, episodes: Episodes, rows: Sequence[int]) -> Iterator[Block]:
+def _cut_blocks(run: int, episodes: Episodes, rows: Sequence[int]) -> Iterator[Block]:
     """Whole lines, until they are BLOCK or more."""
     begin, size = 0, 0
     for at, row in enumerate(rows):
@@ -122,7 +126,7 @@ def _cut(run: int, episodes: Episodes, rows: Sequence[int]) -> Iterator[Block]:
             begin, size = at + 1, 0
 
 
-def _columns(episodes: Episodes, rows: Sequence[int]) -> Iterator[tuple[str, list[Any]]]:
+def _columns_as_json(episodes: Episodes, rows: Sequence[int]) -> Iterator[tuple[str, list[Any]]]:
     """By name, the values as JSON has them."""
     at = np.asarray(rows, np.int64)
     for name in TEXTS:
@@ -147,17 +151,17 @@ def clean_line(line: bytes) -> str:
         value = json.loads(line.decode("utf-8", "replace"))
         if not isinstance(value, dict):
             raise ValueError("not an object")
-        return dump(value)
+        return dump_line(value)
     except (ValueError, RecursionError) as error:
         return json.dumps({"unreadable": f"{type(error).__name__}: {error}", "line": line[:2000].decode("latin-1")})
 
 
-def dump(value: Any) -> str:
+def dump_line(value: Any) -> str:
     """In one line; NaN and infinities as their names, which JSON has no numbers for."""
     try:
         text = json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
     except ValueError:
-        value = _finite(value)
+        value = _without_infinities(value)
         text = json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
     try:
         text.encode()
@@ -166,13 +170,13 @@ def dump(value: Any) -> str:
     return text
 
 
-def _finite(value: Any) -> Any:
+def _without_infinities(value: Any) -> Any:
     if isinstance(value, float) and not math.isfinite(value):
         return str(value)
     if isinstance(value, Mapping):
-        return {name: _finite(child) for name, child in value.items()}
+        return {name: _without_infinities(child) for name, child in value.items()}
     if isinstance(value, list | tuple):
-        return [_finite(child) for child in value]
+        return [_without_infinities(child) for child in value]
     return value
 
 
@@ -191,6 +195,6 @@ def compress(text: str) -> bytes:
     return gzip.compress(text.encode(), 6, mtime=0)
 
 
-def embed(text: str) -> str:
+def embed_in_html(text: str) -> str:
     """Text that can stand in a page: no character of base64 means anything to HTML."""
     return base64.b64encode(compress(text)).decode()

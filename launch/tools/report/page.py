@@ -17,8 +17,8 @@ from typing import Any
 from jinja2 import BaseLoader, Environment, StrictUndefined, TemplateNotFound
 
 from launch.tools.report.first_screen import LEVELS, TRUST
-from launch.tools.report.kept import Room, read_room
-from launch.tools.report.packing import Episodes, Pack, dump, embed, make_pack, shorten, tokens_in
+from launch.tools.report.kept import Room, parse_room
+from launch.tools.report.packing import Episodes, Pack, dump_line, embed_in_html, make_pack, shorten, tokens_in
 from launch.tools.report.pieces import Pieces
 from rlsys.files import whole_file
 from rlsys.untrusted import visible_lines
@@ -30,7 +30,7 @@ SCRIPTS = (
 )
 STYLES = ("uPlot.min.css", "report.css")
 KEEP = "20MB"  # of trajectories, so that the whole page is of 25 MB, which browsers open at once
-ROOM = read_room(KEEP)
+ROOM = parse_room(KEEP)
 LONGEST = 100_000  # characters of one text of the report
 NUMERIC = re.compile(r"[-+\u2212]?[\d.,]*\d(e[-+]?\d+)?( ?(%|s|MB|GB|tokens))?|")
 
@@ -50,20 +50,23 @@ class Packed(str):
     """Base64, of any length."""
 
 
-def _shown(value: Any) -> Any:
+def _make_visible(value: Any) -> Any:
     """Each text of the report as the page has it: bounded, and with characters visible that would hide or reorder."""
     return visible_lines(shorten(value, LONGEST)) if type(value) is str else value
 
 
 @cache
-def environment() -> Environment:
+def jinja_environment() -> Environment:
     templates = Environment(
-        loader=_Static(), autoescape=True, undefined=StrictUndefined, finalize=_shown, keep_trailing_newline=True
+        loader=_Static(), autoescape=True, undefined=StrictUndefined, finalize=_make_visible, keep_trailing_newline=True
     )
     templates.filters.update(
-        first_sentence=first_sentence, own_link=own_link, numeric_columns=numeric_columns, links_by_row=links_by_row
+        first_sentence=first_sentence,
+        own_link=link_within_page,
+        numeric_columns=numeric_columns,
+        links_by_row=row_links,
     )
-    templates.filters["brief"] = brief
+    templates.filters["brief"] = format_brief
     return templates
 
 
@@ -73,7 +76,7 @@ def first_sentence(text: str) -> tuple[str, str]:
     return (text, "") if end < 0 else (text[: end + 1], text[end + 1 :])
 
 
-def own_link(link: str) -> str:
+def link_within_page(link: str) -> str:
     """A place in the page, and no other."""
     return link if link.startswith("#") else "#"
 
@@ -84,26 +87,26 @@ def numeric_columns(table: Mapping[str, Any]) -> list[bool]:
     return [all(cell is None or NUMERIC.fullmatch(str(cell)) for cell in column) for column in cells]
 
 
-def links_by_row(table: Mapping[str, Any]) -> dict[int, str]:
+def row_links(table: Mapping[str, Any]) -> dict[int, str]:
     return dict(table.get("links") or ())
 
 
-def brief(value: Any) -> str:
+def format_brief(value: Any) -> str:
     """Four digits of a number: all of them are in report.json."""
     if isinstance(value, int | float) and not isinstance(value, bool):
         return f"{value:,}" if isinstance(value, int) else f"{value:.4g}"
     return "" if value is None else str(value)
 
 
-def policy(connect: bool = False) -> str:
+def content_security_policy(connect: bool = False) -> str:
     """Of the page: what is not named here does not run, load or connect. connect: to the server that it is from."""
-    scripts, styles = (" ".join(f"'{_digest(name)}'" for name in names) for names in (SCRIPTS, STYLES))
+    scripts, styles = (" ".join(f"'{_style_or_script_digest(name)}'" for name in names) for names in (SCRIPTS, STYLES))
     network = "connect-src 'self'; " if connect else ""
     return f"default-src 'none'; script-src {scripts}; style-src {styles}; {network}base-uri 'none'; form-action 'none'"
 
 
 @cache
-def _digest(name: str) -> str:
+def _style_or_script_digest(name: str) -> str:
     return "sha256-" + base64.b64encode(hashlib.sha256((STATIC / name).read_bytes()).digest()).decode()
 
 
@@ -111,7 +114,7 @@ def write_page(report: Mapping[str, Any], runs: Sequence[Episodes], path: Path, 
     """runs: the episodes of each run of the report, in its order. room: for trajectories, None for all."""
     pack = make_pack(runs, room)
     with whole_file(path) as file:
-        for part in page_parts(report, _embedded(pack)):
+        for part in page_parts(report, _embed_pack(pack)):
             file.write(part.encode("utf-8", "replace"))
 
 
@@ -121,29 +124,29 @@ def page_parts(
     """data: by name what scripts decode. live: the revision of what is shown, where the page is served."""
     state = {"charts": report.get("charts") or {}, "runs": report["runs"], "time": report.get("time"), "live": live}
     return (
-        environment()
+        jinja_environment()
         .get_template("page.html")
         .generate(
             report=report,
             trust=TRUST,
             levels=LEVELS,
-            policy=Packed(policy(connect)),
+            policy=Packed(content_security_policy(connect)),
             scripts=SCRIPTS,
             styles=STYLES,
-            charts=Packed(embed(dump(state))),
+            charts=Packed(embed_in_html(dump_line(state))),
             data=data,
         )
     )
 
 
-def _embedded(pack: Pack) -> Iterator[tuple[str, Packed]]:
+def _embed_pack(pack: Pack) -> Iterator[tuple[str, Packed]]:
     """One block in memory at a time."""
     tokens: set[int] = set()
-    for number, lines in enumerate(pack.each_block()):
+    for number, lines in enumerate(pack.lines_by_block()):
         tokens |= tokens_in(lines)
-        yield f"block-{number}", Packed(embed("\n".join(lines)))
-    yield "index", Packed(embed(dump(pack.index())))
-    yield "pieces", Packed(embed(dump(token_texts(pack.runs, tokens))))
+        yield f"block-{number}", Packed(embed_in_html("\n".join(lines)))
+    yield "index", Packed(embed_in_html(dump_line(pack.index())))
+    yield "pieces", Packed(embed_in_html(dump_line(token_texts(pack.runs, tokens))))
 
 
 def token_texts(runs: Sequence[Episodes], tokens: Collection[int] | None = None) -> Any:

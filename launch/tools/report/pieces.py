@@ -33,7 +33,7 @@ class Pieces:
         text = self._tokenizer.to_str()
         self._byte_level = '"ByteLevel"' in text
         self.size = self._tokenizer.get_vocab_size(with_added_tokens=True)
-        self._added = {number: str(token) for number, token in _added(self._tokenizer).items()}
+        self._added = {number: str(token) for number, token in _added_tokens(self._tokenizer).items()}
 
     def piece(self, token: int) -> bytes | None:
         """None for an id that the tokenizer does not have."""
@@ -55,5 +55,5 @@ class Pieces:
         return [[token for token, _ in pairs], [piece.decode("latin-1") for _, piece in pairs]]
 
 
-def _added(tokenizer: Any) -> dict[int, Any]:
+def _added_tokens(tokenizer: Any) -> dict[int, Any]:
     return {number: token.content for number, token in tokenizer.get_added_tokens_decoder().items()}

@@ -13,9 +13,9 @@ from launch.driver.observe import thresholds
 from launch.driver.observe.held_out import HELD_OUT, OF_EVALUATIONS
 from launch.driver.observe.signs import SIGNS
 from launch.run_dir.directory import RunDirectory
-from launch.tools.report.advice import LONGEST, Advice, Rule, Situation, findings_of, text_of
+from launch.tools.report.advice import LONGEST, Advice, Rule, Situation, bounded_text, read_findings
 from launch.tools.report.facts import Stage, count_episodes, count_groups, count_played
-from launch.tools.report.headline import last_step, reason
+from launch.tools.report.headline import failure_reason, last_step
 from launch.tools.report.words import mean, number, plural, score, share, total
 from rlsys.untrusted import visible
 
@@ -27,7 +27,7 @@ LINKS = {  # of findings that are seen best in something else than all episodes 
 NO_CONTRAST = frozenset({"untrained", "starved", "unsolved", "silent", "malformed", "cut"})
 
 
-def ended_early(run: Situation) -> Iterator[Advice]:
+def advise_on_early_end(run: Situation) -> Iterator[Advice]:
     """It did not end by itself, and the same command continues it."""
     state, step = run.run.state, last_step(run.run)
     if state not in ("failed", "killed"):
@@ -36,25 +36,28 @@ def ended_early(run: Situation) -> Iterator[Advice]:
         (path for path in (run.run.path / "checkpoints").glob("step-*") if FOLDER.fullmatch(path.name)), key=step_of
     )
     origin = checkpoints[-1].name if checkpoints else "the beginning"
-    ended = f"failed after step {step}: {reason(run.run)}" if state == "failed" else f"was killed after step {step}"
+    ended = (
+        f"failed after step {step}: {failure_reason(run.run)}" if state == "failed" else f"was killed after step {step}"
+    )
     yield Advice(
-        rule="ended_early", level="broken", key=_command(run.run), label="events", href="#events", steps=(step, step),
+        rule="ended_early", level="broken", key=_resume_command(run.run), label="events", href="#events",
+        steps=(step, step),
         text=f"The run {ended}. The same command continues it from {origin}.",
     )  # fmt: skip
 
 
-def _command(run: RunDirectory) -> str | None:
+def _resume_command(run: RunDirectory) -> str | None:
     """The newest one that was typed, for a shell."""
     words = run.newest_start.command
     return visible(shlex.join(words))[:LONGEST] if words else None
 
 
-def health(run: Situation) -> Iterator[Advice]:
+def advise_on_health(run: Situation) -> Iterator[Advice]:
     """The health findings in the run's summary, unchanged; without any, the health events of its log.
 
     Of a run that undid what it could do, that cure comes before what the wreck looks like.
     """
-    findings = findings_of(run.run)
+    findings = read_findings(run.run)
     for finding in sorted(findings, key=lambda finding: finding.what != HELD_OUT):
         first, last, in_rows = finding.first_step, finding.last_step, finding.of > 0
         sign = SIGNS.get(finding.what)
@@ -70,10 +73,10 @@ def health(run: Situation) -> Iterator[Advice]:
     if not findings:
         for event in run.run.events_of("health"):
             steps = (event.step or 0, event.step or 0)
-            yield Advice(rule="health", level="wrong", text=text_of(event.text), steps=steps)
+            yield Advice(rule="health", level="wrong", text=bounded_text(event.text), steps=steps)
 
 
-def difficulty(run: Situation) -> Iterator[Advice]:
+def advise_on_difficulty(run: Situation) -> Iterator[Advice]:
     """Most groups have only right answers (`easy`), or only wrong ones (`hard`)."""
     stage, rows = run.stage, run.stage.last
     lacking, right = count_groups(rows).without_signal, stage.right_now
@@ -106,7 +109,7 @@ def difficulty(run: Situation) -> Iterator[Advice]:
     )  # fmt: skip
 
 
-def _thirds(stage: Stage, key: str) -> tuple[float, float] | None:
+def _means_of_outer_thirds(stage: Stage, key: str) -> tuple[float, float] | None:
     """Means over the first and the last third of the stage's rows; None where there are too few."""
     column, size = stage.rows.column(key), len(stage.rows) // 3
     few = len(stage.rows) < thresholds.THIRD and not (size and count_played(stage.rows) >= 3 * thresholds.LAST_EPISODES)
@@ -114,10 +117,10 @@ def _thirds(stage: Stage, key: str) -> tuple[float, float] | None:
     return (first, last) if not few and first is not None and last is not None else None
 
 
-def cut(run: Situation) -> Iterator[Advice]:
+def advise_on_cut_episodes(run: Situation) -> Iterator[Advice]:
     """More and more episodes run into a limit of tokens while the reward falls, and not yet as many as health names."""
     stage = run.stage
-    limits, rewards = (_thirds(stage, key) for key in ("episode/token_limit", "reward/mean"))
+    limits, rewards = (_means_of_outer_thirds(stage, key) for key in ("episode/token_limit", "reward/mean"))
     if "cut" in run.found or limits is None or rewards is None or rewards[1] >= rewards[0]:
         return
     if limits[1] < thresholds.CUT_NOW or limits[1] - limits[0] < thresholds.CUT_MORE:
@@ -145,7 +148,7 @@ def cut(run: Situation) -> Iterator[Advice]:
     )
 
 
-def unproven(run: Situation) -> Iterator[Advice]:
+def advise_on_unproven_reward(run: Situation) -> Iterator[Advice]:
     """The training reward rises, and held-out tasks do not get better."""
     stage = run.stage
     first, last = (mean(rows.known("reward/mean")) for rows in stage.ends)
@@ -162,8 +165,8 @@ def unproven(run: Situation) -> Iterator[Advice]:
     yield Advice(
         rule="unproven",
         level="wrong",
-        text=f"The reward rose from {score(first)} to {score(last)}, and held-out {_measure(run)} did not: it may pay "
-        f"for something else than solving tasks. Look at these {min(wrong, EXAMPLES) or EXAMPLES} episodes.",
+        text=f"The reward rose from {score(first)} to {score(last)}, and held-out {_held_out_metric(run)} did not: "
+        f"it may pay for something else than solving tasks. Look at these {min(wrong, EXAMPLES) or EXAMPLES} episodes.",
         label=plural(wrong, "episode") + " paid but wrong" if wrong else "the best paid",
         href=f"#t?step={begin}-{end}&play=none&{ask}",
         steps=(begin, end),
@@ -171,7 +174,7 @@ def unproven(run: Situation) -> Iterator[Advice]:
     )
 
 
-def worse(run: Situation) -> Iterator[Advice]:
+def advise_on_worse_results(run: Situation) -> Iterator[Advice]:
     """Held-out tasks fell, by too little for the health check, which asks that two intervals do not meet."""
     before, after = run.verdict.before, run.verdict.after
     if run.verdict.level != "bad" or before is None or after is None or HELD_OUT in run.found:
@@ -181,33 +184,33 @@ def worse(run: Situation) -> Iterator[Advice]:
     yield Advice(
         rule="worse", level="wrong",
         key=f"stages.{run.stage.name}.learner.lr={rate / 2:g}" if is_own and type(rate) in (int, float) else None,
-        text=f"Held-out {_measure(run)} fell from {score(before.value)} (step {first}) to {score(after.value)} (step "
-        f"{last}): updates undo what the model could do. Use earlier weights, and take smaller steps.",
+        text=f"Held-out {_held_out_metric(run)} fell from {score(before.value)} (step {first}) to {score(after.value)} "
+        f"(step {last}): updates undo what the model could do. Use earlier weights, and take smaller steps.",
         label="what it gets wrong now", href=f"#t?play={after.play}&step={last}&correct=0", steps=(first, last),
         numbers={"first": before.value, "last": after.value},
     )  # fmt: skip
 
 
-def _measure(run: Situation) -> str:
+def _held_out_metric(run: Situation) -> str:
     return run.verdict.after.result.measure if run.verdict.after is not None else "accuracy"
 
 
 SIGNS_OF_TOOLS = {"judge": ("unread", ("errors_cut", "errors_unparsable")), "search": ("unanswered", ("errors",))}
 
 
-def tool_errors(run: Situation) -> Iterator[Advice]:
+def advise_on_tool_errors(run: Situation) -> Iterator[Advice]:
     """A tool fails often, or is not asked any more.
 
     `errors_hopeless` are answers that are wrong, and no errors of a tool; what a finding of the run is about is not
     said again.
     """
-    for tool in tools_of(run.stage):
-        calls, errors = (_increase(run.stage, tool, name) for name in ("calls", "errors"))
+    for tool in list_tools(run.stage):
+        calls, errors = (_count_increase(run.stage, tool, name) for name in ("calls", "errors"))
         sign, kinds = SIGNS_OF_TOOLS.get(tool, ("", ()))
         no_errors = ("errors_hopeless", *(kinds if sign in run.found else ()))
-        errors -= sum(_increase(run.stage, tool, name) for name in no_errors)
+        errors -= sum(_count_increase(run.stage, tool, name) for name in no_errors)
         link: dict[str, Any] = {"label": f"calls of {tool}", "href": "#chart/tools", "steps": run.stage.last_steps}
-        link["key"] = key_of_tool(run.stage, tool)
+        link["key"] = timeout_key_of_tool(run.stage, tool)
         open_now = run.stage.last.column(f"tool/{tool}/breaker_open")
         if len(open_now) and open_now[-1] > 0:
             text = f"{tool} answers no calls: its circuit is open after too many errors."
@@ -218,12 +221,12 @@ def tool_errors(run: Situation) -> Iterator[Advice]:
             yield Advice(rule="tool", level="wrong", text=text, numbers=numbers, **link)
 
 
-def tools_of(stage: Stage) -> list[str]:
+def list_tools(stage: Stage) -> list[str]:
     names = (key.split("/") for key in stage.rows.columns if key.startswith("tool/"))
     return sorted({parts[1] for parts in names if len(parts) > 2})
 
 
-def _increase(stage: Stage, tool: str, name: str) -> float:
+def _count_increase(stage: Stage, tool: str, name: str) -> float:
     """Over the stage, of a count since the workers' start. Steps in which a worker began again are left out.
 
     It begins at the count before the stage, and a row without one adds nothing.
@@ -244,10 +247,18 @@ TIMEOUTS = {
 }
 
 
-def key_of_tool(stage: Stage, tool: str) -> str | None:
+def timeout_key_of_tool(stage: Stage, tool: str) -> str | None:
     """The timeout of its calls, where the configuration has it."""
     key = TIMEOUTS.get(tool)
     return key if key is not None and stage.setting(key) is not None else None
 
 
-RULES: tuple[Rule, ...] = (health, tool_errors, ended_early, worse, difficulty, cut, unproven)
+RULES: tuple[Rule, ...] = (
+    advise_on_health,
+    advise_on_tool_errors,
+    advise_on_early_end,
+    advise_on_worse_results,
+    advise_on_difficulty,
+    advise_on_cut_episodes,
+    advise_on_unproven_reward,
+)

@@ -25,32 +25,32 @@ FATES: Mapping[str, str] = {
 SMALL = 0.01  # share of the whole below which a phase is part of the rest
 
 
-def phases_of(rows: Rows) -> dict[str, float]:
+def seconds_by_phase(rows: Rows) -> dict[str, float]:
     """Seconds by phase, the most first; they add up to those of the steps."""
     keys = [key for key in rows.columns if key.startswith("time/") and key != STEP and not key.startswith(INSIDE)]
     phases = {key.removeprefix("time/"): total(rows.known(key)) for key in keys}
     return dict(sorted(phases.items(), key=lambda item: -item[1]))
 
 
-def account(stage: Stage) -> dict[str, Any]:
+def account_for_seconds(stage: Stage) -> dict[str, Any]:
     """{"stage", "total_s", "parts": [{"label", "seconds", "share"}]}: shares add up to 1."""
-    total_s, phases = total(stage.rows.known(STEP)), phases_of(stage.rows)
+    total_s, phases = total(stage.rows.known(STEP)), seconds_by_phase(stage.rows)
     by_phase = {name: seconds for name, seconds in phases.items() if seconds >= SMALL * total_s and name != "other"}
     rest_s = total_s - sum(by_phase.values())
     if rest_s > 1e-6 * total_s:
         by_phase["rest"] = rest_s
     parts = [
-        {"label": label_of(name), "seconds": round(seconds, 3), "share": round(seconds / total_s, 4)}
+        {"label": phase_label(name), "seconds": round(seconds, 3), "share": round(seconds / total_s, 4)}
         for name, seconds in by_phase.items()
         if total_s > 0
     ]
     return {"stage": stage.name, "total_s": round(total_s, 1), "parts": parts}
 
 
-def label_of(phase: str) -> str:
+def phase_label(phase: str) -> str:
     return LABELS.get(phase, phase.replace("_", " "))
 
 
-def fates_of(rows: Rows) -> dict[str, float]:
+def tokens_by_fate(rows: Rows) -> dict[str, float]:
     """Sampled tokens by what became of them."""
     return {label: total(rows.known(key)) for key, label in FATES.items()}

@@ -25,7 +25,7 @@ LIKELY = 3  # divisions that are simulated: those that would be the fastest with
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Split:
+class MeasuredSplit:
     """How GPUs are divided, and the seconds of work that each side has in a step."""
 
     workers: int
@@ -41,7 +41,7 @@ class Split:
         return self.workers * self.parallel + self.ranks
 
 
-def split_of(stage: Stage) -> Split | None:
+def measure_split(stage: Stage) -> MeasuredSplit | None:
     workers, parallel, ranks = (
         stage.setting(key) for key in ("rollout.workers", "engine.tensor_parallel", "learner.ranks")
     )
@@ -52,7 +52,7 @@ def split_of(stage: Stage) -> Split | None:
     if step is None or update is None or busy is None or waits is None:
         return None
     sharing = stage.setting("learner.sequence_parallel")
-    return Split(
+    return MeasuredSplit(
         workers=workers,
         parallel=parallel,
         ranks=ranks,
@@ -63,7 +63,7 @@ def split_of(stage: Stage) -> Split | None:
     )
 
 
-def list_divisions(now: Split) -> list[tuple[int, int, float]]:
+def list_divisions(now: MeasuredSplit) -> list[tuple[int, int, float]]:
     """(workers, ranks, seconds of a step) of the same GPUs, the fastest first, if each side's work is divided evenly
     among its own and nothing waits for the last episode."""
     divisions = []
@@ -76,7 +76,7 @@ def list_divisions(now: Split) -> list[tuple[int, int, float]]:
     return [(workers, ranks, seconds) for seconds, _, workers, ranks in sorted(divisions)]
 
 
-def simulate_divisions(now: Split, calibration: Calibration) -> tuple[int, int, float]:
+def simulate_divisions(now: MeasuredSplit, calibration: Calibration) -> tuple[int, int, float]:
     """The fastest of the likely ones, with the speeds and the lengths of the run itself."""
     divisions = []
     for workers, ranks, _ in list_divisions(now)[:LIKELY]:
@@ -86,16 +86,16 @@ def simulate_divisions(now: Split, calibration: Calibration) -> tuple[int, int, 
     return workers, ranks, seconds
 
 
-def calibration_of(run: Situation) -> Calibration | None:
+def calibrate_from_run(run: Situation) -> Calibration | None:
     """None where the files do not say enough, as of a run whose episodes were not kept."""
     if run.episodes is None:
         return None
     with suppress(BadInput):
-        return calibrate(trace_of(run.run, run.episodes, run.stage.name), cores=None, fixed=_fixed_of(run.run))
+        return calibrate(trace_of(run.run, run.episodes, run.stage.name), cores=None, fixed=_engine_fixed_cost(run.run))
     return None
 
 
-def _fixed_of(run: RunDirectory) -> float:
+def _engine_fixed_cost(run: RunDirectory) -> float:
     """What an engine's step takes without any sequence, as so many sequences: reading a weight against computing with
     it, by the card's data sheet."""
     for gpus in filter(None, (node.gpus for node in run.newest_start.nodes)):
@@ -105,17 +105,17 @@ def _fixed_of(run: RunDirectory) -> float:
     return CPU_FIXED
 
 
-def move_gpus(run: Situation) -> Iterator[Advice]:
+def advise_on_split(run: Situation) -> Iterator[Advice]:
     """One side waits for the other: the run's sign `lopsided`, with the division that would be the fastest."""
     stage, busy, waits = run.stage, run.stage.engine_busy, run.stage.learner_waits
-    if not run.gpus or busy is None or waits is None or not stage.has_enough or _both_wait(busy, waits):
+    if not run.gpus or busy is None or waits is None or not stage.has_enough or _do_both_wait(busy, waits):
         return
     if stage.setting("cluster.placement") not in (None, "split"):  # there is nothing to move
         return
-    side, split = lacks_gpus(1 - busy, waits), split_of(stage)
+    side, split = lacks_gpus(1 - busy, waits), measure_split(stage)
     if side is None or split is None:
         return
-    speeds = calibration_of(run)
+    speeds = calibrate_from_run(run)
     workers, ranks, seconds = list_divisions(split)[0] if speeds is None else simulate_divisions(split, speeds)
     if workers == split.workers or (workers > split.workers) != (side == "engines"):
         return
@@ -139,19 +139,19 @@ def move_gpus(run: Situation) -> Iterator[Advice]:
         key=" ".join([f"rollout.workers={workers}", f"learner.ranks={ranks}", *extra_keys]),
         label="busy shares",
         href="#chart/busy",
-        steps=_all_steps(stage),
+        steps=_first_and_last_step(stage),
         numbers={"busy": busy, "waits": waits, "seconds": seconds},
     )
 
 
-def both_wait(run: Situation) -> Iterator[Advice]:
+def advise_on_both_waiting(run: Situation) -> Iterator[Advice]:
     """Neither works most of the time: they wait for each other, or for the longest episodes."""
     stage, busy, waits = run.stage, run.stage.engine_busy, run.stage.learner_waits
     if not run.gpus or busy is None or waits is None or not stage.has_enough:
         return
-    if not _both_wait(busy, waits):
+    if not _do_both_wait(busy, waits):
         return
-    lag, tail = stage.setting("loop.max_policy_lag"), tail_of(run)
+    lag, tail = stage.setting("loop.max_policy_lag"), longest_to_median(run)
     longest = (
         f" The longest episode of a step takes {number(tail)} x the median." if tail and tail > thresholds.TAIL else ""
     )
@@ -163,17 +163,17 @@ def both_wait(run: Situation) -> Iterator[Advice]:
         key=f"loop.max_policy_lag={lag + 1}" if type(lag) is int else None,
         label="the longest episodes",
         href=f"#t?step={stage.last_steps[0]}-{stage.last_steps[1]}&play=none&sort=-seconds",
-        steps=_all_steps(stage),
+        steps=_first_and_last_step(stage),
         numbers={"busy": busy, "waits": waits},
     )
 
 
-def _both_wait(busy: float, waits: float) -> bool:
+def _do_both_wait(busy: float, waits: float) -> bool:
     """busy: share of the engines' time. waits: of the learner's."""
     return waits > thresholds.WAITS and busy < thresholds.IDLE
 
 
-def tail_of(run: Situation) -> float | None:
+def longest_to_median(run: Situation) -> float | None:
     """Of the last steps: the mean over them of longest episode / median episode, in seconds."""
     episodes = run.episodes
     if episodes is None or not len(episodes):
@@ -187,7 +187,7 @@ def tail_of(run: Situation) -> float | None:
     return mean(ratios)
 
 
-def slow_tools(run: Situation) -> Iterator[Advice]:
+def advise_on_slow_tools(run: Situation) -> Iterator[Advice]:
     """Episodes spend their time in tools."""
     rows = run.stage.last
     spent = {name: total(rows.known(f"time/episode_{name}")) for name in ("generate", "tool", "score")}
@@ -208,7 +208,7 @@ def slow_tools(run: Situation) -> Iterator[Advice]:
     )
 
 
-def useless_tokens(run: Situation) -> Iterator[Advice]:
+def advise_on_useless_tokens(run: Situation) -> Iterator[Advice]:
     """The learner computes many tokens for each that it trains."""
     useful = mean(run.stage.last.known("tokens/useful_share"))
     if not run.gpus or useful is None or useful >= thresholds.USEFUL or not run.stage.has_enough:
@@ -237,14 +237,14 @@ RANK = "memory/learner_rss_peak_mb"  # of the largest: taken for each
 MEMORY = {"engine/rss_mb": "engines", RANK: "ranks", "memory/driver_rss_mb": "driver"}
 
 
-def memory(run: Situation) -> Iterator[Advice]:
+def advise_on_memory(run: Situation) -> Iterator[Advice]:
     """It grows in a straight line that reaches what the machines have before the planned end."""
     node_gb = (node.memory_gb or 0.0 for node in run.run.newest_start.nodes)
     limit_mb = sum(gb for gb in node_gb if 0 < gb < 1e9) * 1e9 / 2**20
     steps_left = planned_steps(run.run) - last_step(run.run)
     ranks = run.stage.setting("learner.ranks")
     times = {RANK: float(ranks) if type(ranks) is int else 1.0}
-    all_slopes = {key: slope_of(run.stage, key) for key in MEMORY}
+    all_slopes = {key: memory_slope(run.stage, key) for key in MEMORY}
     slopes = {key: slope * times.get(key, 1.0) for key, slope in all_slopes.items() if slope is not None}
     columns = {key: run.stage.rows.known(key) for key in MEMORY}
     used_mb = sum(float(column[-1]) * times.get(key, 1.0) for key, column in columns.items() if len(column))
@@ -262,12 +262,12 @@ def memory(run: Situation) -> Iterator[Advice]:
         f"GiB of the machines are used at step {at:,} of {planned_steps(run.run):,}.",
         label="memory",
         href="#chart/memory",
-        steps=_all_steps(run.stage),
+        steps=_first_and_last_step(run.stage),
         numbers={"mb_per_step": most, "limit_mb": limit_mb, "at": float(at)},
     )
 
 
-def slope_of(stage: Stage, key: str) -> float | None:
+def memory_slope(stage: Stage, key: str) -> float | None:
     """MiB a step over the second half of the stage, where a straight line explains it; the first half fills caches."""
     half = stage.rows.tail(len(stage.rows) // 2)
     column = half.column(key)
@@ -280,8 +280,14 @@ def slope_of(stage: Stage, key: str) -> float | None:
     return float(slope) if slope > 0 and explained >= thresholds.STRAIGHT else None
 
 
-def _all_steps(stage: Stage) -> tuple[int, int]:
+def _first_and_last_step(stage: Stage) -> tuple[int, int]:
     return int(stage.rows.step[0]), int(stage.rows.step[-1])
 
 
-RULES: tuple[Rule, ...] = (memory, move_gpus, both_wait, slow_tools, useless_tokens)
+RULES: tuple[Rule, ...] = (
+    advise_on_memory,
+    advise_on_split,
+    advise_on_both_waiting,
+    advise_on_slow_tools,
+    advise_on_useless_tokens,
+)

@@ -15,12 +15,12 @@ from launch.run_dir.episodes import Episodes
 from launch.tools.report.advice import Advice
 from launch.tools.report.by_env import rows_by_env
 from launch.tools.report.facts import Stage, count_groups
-from launch.tools.report.kept import paid_above
+from launch.tools.report.kept import wrong_answer_threshold
 from launch.tools.report.rules import EXAMPLES
-from launch.tools.report.seconds import fates_of, label_of, phases_of
-from launch.tools.report.split import MEMORY, slope_of
-from launch.tools.report.verdict import compare_ends, points_of
-from launch.tools.report.words import mean, number, p_value, plain, plural, score, share, total
+from launch.tools.report.seconds import phase_label, seconds_by_phase, tokens_by_fate
+from launch.tools.report.split import MEMORY, memory_slope
+from launch.tools.report.verdict import compare_ends, points_by_play
+from launch.tools.report.words import json_scalar, mean, number, p_value, plural, score, share, total
 
 INCIDENTS = ("restart", "lost", "refused", "stall", "delivery_late", "stop")
 MOST = 1_000  # rows of a table
@@ -29,7 +29,7 @@ TEXT = 500  # characters of a cell
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Looked:
+class TableSource:
     """What tables are made of."""
 
     run: RunDirectory
@@ -38,34 +38,34 @@ class Looked:
     advice: Sequence[Advice]
 
 
-def table(
+def make_table(
     title: str, columns: Sequence[str], rows: Sequence[Sequence[Any]], links: Sequence[Sequence[Any]] | None = None
 ) -> dict[str, Any] | None:
     """None of no rows. links: [row, address]."""
     if not rows:
         return None
-    cells = [[_cell(value) for value in row] for row in rows[:MOST]]
+    cells = [[_table_cell(value) for value in row] for row in rows[:MOST]]
     more = f" ({MOST:,} of {len(rows):,})" if len(rows) > MOST else ""
     kept_links = [list(link) for link in links if link[0] < MOST] if links else None
     return {"title": title + more, "columns": list(columns), "rows": cells, "links": kept_links}
 
 
-def _cell(value: Any) -> Any:
-    cell = plain(value)
+def _table_cell(value: Any) -> Any:
+    cell = json_scalar(value)
     if isinstance(cell, str) and len(cell) > TEXT:
         return f"{cell[:TEXT]} ... ({len(cell):,} characters)"
     return cell
 
 
-def make_tables(looked: Looked) -> dict[str, Any]:
+def make_tables(looked: TableSource) -> dict[str, Any]:
     tables = {name: make(looked) for name, make in TABLES.items()}
     return {name: content for name, content in tables.items() if content is not None}
 
 
-def _evaluations(looked: Looked) -> dict[str, Any] | None:
+def _evaluation_table(looked: TableSource) -> dict[str, Any] | None:
     rows: list[list[Any]] = []
     links: list[list[Any]] = []
-    for play, points in points_of(looked.run).items():
+    for play, points in points_by_play(looked.run).items():
         for point in points:
             row, low_high = point.of.row, point.interval
             passes = [
@@ -82,13 +82,13 @@ def _evaluations(looked: Looked) -> dict[str, Any] | None:
                 ]
             )
     columns = ("step", "stage", "when", "play", "measure", "value", "95 % interval", "episodes", "failures", "pass@k")
-    return table("Evaluations on held-out tasks", columns, rows, links)
+    return make_table("Evaluations on held-out tasks", columns, rows, links)
 
 
-def _paired(looked: Looked) -> dict[str, Any] | None:
+def _paired_test_table(looked: TableSource) -> dict[str, Any] | None:
     """Of each play, and of each stage that has an evaluation before and after."""
     rows = []
-    for play, points in points_of(looked.run).items():
+    for play, points in points_by_play(looked.run).items():
         pairs = [("whole run", compare_ends(points))]
         for stage in dict.fromkeys(point.of.stage for point in points):
             ends = compare_ends([point for point in points if point.of.stage == stage])
@@ -103,10 +103,10 @@ def _paired(looked: Looked) -> dict[str, Any] | None:
             elif isinstance(paired, str):
                 rows.append([name, play, "", "", None, "", paired, "", ""])
     columns = ("of", "play", "before", "after", "tasks", "difference", "95 % interval", "test", "p")
-    return table("Before and after, on the same tasks", columns, rows)
+    return make_table("Before and after, on the same tasks", columns, rows)
 
 
-def _run(looked: Looked) -> dict[str, Any] | None:
+def _run_table(looked: TableSource) -> dict[str, Any] | None:
     run, newest = looked.run, looked.run.newest_start
     words = " ".join(newest.command) or str(run.summary.get("command") or "")
     lock = newest.lock
@@ -122,13 +122,13 @@ def _run(looked: Looked) -> dict[str, Any] | None:
         ("python", newest.python or ""),
         ("platform", newest.platform or ""),
         ("lock", f"{lock.file} {str(lock.sha256)[:12]}" if lock is not None else ""),
-        ("not as in the lock", _pairs(newest.differs)),
-        ("packages", _pairs(newest.packages) or _pairs(run.summary.get("versions"))),
+        ("not as in the lock", _format_pairs(newest.differs)),
+        ("packages", _format_pairs(newest.packages) or _format_pairs(run.summary.get("versions"))),
     ]
-    return table("This run", ("", ""), [row for row in rows if row[1]])
+    return make_table("This run", ("", ""), [row for row in rows if row[1]])
 
 
-def _pairs(values: Any) -> str:
+def _format_pairs(values: Any) -> str:
     """torch 2.13.0, ray 2.60.0"""
     if not isinstance(values, dict):
         return ""
@@ -136,7 +136,7 @@ def _pairs(values: Any) -> str:
     return ", ".join(f"{key} {value}" for key, value in texts.items())
 
 
-def _attempts(looked: Looked) -> dict[str, Any] | None:
+def _attempt_table(looked: TableSource) -> dict[str, Any] | None:
     starts = looked.run.starts
     if len(starts) < 2:
         return None
@@ -144,24 +144,24 @@ def _attempts(looked: Looked) -> dict[str, Any] | None:
         [at, str(start.utc), start.from_step, str(start.version), " ".join(start.overrides or ())]
         for at, start in enumerate(starts, start=1)
     ]
-    return table("Attempts", ("", "began (UTC)", "from step", "version", "overrides"), rows)
+    return make_table("Attempts", ("", "began (UTC)", "from step", "version", "overrides"), rows)
 
 
-def _machines(looked: Looked) -> dict[str, Any] | None:
+def _machine_table(looked: TableSource) -> dict[str, Any] | None:
     rows = []
     for node in looked.run.newest_start.nodes:
         gpus = f"{node.gpus.count} x {node.gpus.name}" if node.gpus is not None else "none"
         rows.append([str(node.name), node.cores, node.memory_gb, gpus, ", ".join(node.parts)])
-    return table("Machines", ("node", "cores", "memory, GB", "GPUs", "parts"), rows)
+    return make_table("Machines", ("node", "cores", "memory, GB", "GPUs", "parts"), rows)
 
 
-def _data(looked: Looked) -> dict[str, Any] | None:
+def _data_table(looked: TableSource) -> dict[str, Any] | None:
     files = looked.run.newest_start.data
     rows = [[path, file.bytes, file.sha256 or "not computed"] for path, file in files.items()]
-    return table("Data", ("file", "bytes", "SHA-256"), rows)
+    return make_table("Data", ("file", "bytes", "SHA-256"), rows)
 
 
-def _advice(looked: Looked) -> dict[str, Any] | None:
+def _advice_table(looked: TableSource) -> dict[str, Any] | None:
     rows: list[list[Any]] = []
     links: list[list[Any]] = []
     for entry in looked.advice:
@@ -169,21 +169,21 @@ def _advice(looked: Looked) -> dict[str, Any] | None:
             links.append([len(rows), entry.href])
         steps = f"{entry.steps[0]} to {entry.steps[1]}" if entry.steps else ""
         rows.append([entry.level, entry.text, entry.key or "", steps])
-    return table("Advice", ("level", "what", "key", "steps"), rows, links)
+    return make_table("Advice", ("level", "what", "key", "steps"), rows, links)
 
 
-def _paid(looked: Looked) -> dict[str, Any] | None:
+def _paid_but_wrong_table(looked: TableSource) -> dict[str, Any] | None:
     """The best paid training episodes whose answer is wrong: where a reward is gamed, it shows here first. The list
     shows the same by its link "paid but wrong"."""
     episodes = looked.episodes
     if episodes is None or not len(episodes):
         return None
-    columns, paid = episodes.columns, paid_above(episodes)
+    columns, paid = episodes.columns, wrong_answer_threshold(episodes)
     wrong = np.flatnonzero(episodes.in_training & (columns["correct"] == 0) & (columns["reward"] > paid))
     order = wrong[np.lexsort((wrong, -columns["reward"][wrong]))][:EXAMPLES]
     rows = [
         [
-            f"{_stem(episodes, row)}:{columns['sequence'][row]}.{columns['sibling'][row]}",
+            f"{_file_stem(episodes, row)}:{columns['sequence'][row]}.{columns['sibling'][row]}",
             *(number(float(columns["reward"][row])), int(columns["tokens"][row]), episodes.text("end", row) or ""),
             episodes.text("task_id", row) or "",
         ]
@@ -192,24 +192,24 @@ def _paid(looked: Looked) -> dict[str, Any] | None:
     links = [[at, f"#t/{row[0]}"] for at, row in enumerate(rows)]
     than = f"{number(paid)} for one, half of what a right one usually gets" if paid else "0 for one"
     title = f"Paid most with a wrong answer ({plural(len(wrong), 'episode')} paid more than {than})"
-    return table(title, ("episode", "reward", "tokens", "end", "task"), rows, links)
+    return make_table(title, ("episode", "reward", "tokens", "end", "task"), rows, links)
 
 
-def _stem(episodes: Episodes, row: int) -> str:
+def _file_stem(episodes: Episodes, row: int) -> str:
     return str(episodes.text("file", row)).removesuffix(".gz").removesuffix(".jsonl")
 
 
-def _environments(looked: Looked) -> dict[str, Any] | None:
+def _environment_table(looked: TableSource) -> dict[str, Any] | None:
     """Of stages with several: what each of them got and gave."""
     rows = [[stage.name, *row] for stage in looked.stages for row in rows_by_env(stage)]
     columns = (
         *("stage", "environment", "groups", "share", "without signal", "failed"),
         *("reward, first steps", "last steps", "right, first steps", "right, last steps", "tokens an episode"),
     )
-    return table("Environments", columns, rows)
+    return make_table("Environments", columns, rows)
 
 
-def _signal(looked: Looked) -> dict[str, Any] | None:
+def _signal_table(looked: TableSource) -> dict[str, Any] | None:
     rows = []
     for stage in looked.stages:
         groups = count_groups(stage.rows)
@@ -218,19 +218,19 @@ def _signal(looked: Looked) -> dict[str, Any] | None:
             counts = (number(count) for count in (groups.trained, groups.filtered, groups.failed))
             rows.append([stage.name, *counts, more, share(groups.without_signal)])
     columns = ("stage", "trained", "without signal", "failed", "replaced", "share without signal")
-    return table("Groups", columns, rows)
+    return make_table("Groups", columns, rows)
 
 
-def _ends(looked: Looked) -> dict[str, Any] | None:
+def _episode_end_table(looked: TableSource) -> dict[str, Any] | None:
     """Of training episodes that were written."""
-    return _counted(looked, "end", "How training episodes ended", "end")
+    return _count_table(looked, "end", "How training episodes ended", "end")
 
 
-def _failures(looked: Looked) -> dict[str, Any] | None:
-    return _counted(looked, "failure", "Failures by kind, of training episodes that were written", "failed")
+def _failure_table(looked: TableSource) -> dict[str, Any] | None:
+    return _count_table(looked, "failure", "Failures by kind, of training episodes that were written", "failed")
 
 
-def _counted(looked: Looked, name: str, title: str, ask: str) -> dict[str, Any] | None:
+def _count_table(looked: TableSource, name: str, title: str, ask: str) -> dict[str, Any] | None:
     episodes = looked.episodes
     if episodes is None or not len(episodes):
         return None
@@ -240,14 +240,14 @@ def _counted(looked: Looked, name: str, title: str, ask: str) -> dict[str, Any] 
     texts = [episodes.texts[name][at] for at in order]
     rows = [[text, int(counts[at]), share(counts[at] / len(column))] for text, at in zip(texts, order, strict=True)]
     links = [[at, f"#t?{ask}={text}&play=none"] for at, text in enumerate(texts)]
-    return table(title, (name, "episodes", "share"), rows, links)
+    return make_table(title, (name, "episodes", "share"), rows, links)
 
 
-def _incidents(looked: Looked) -> dict[str, Any] | None:
+def _incident_table(looked: TableSource) -> dict[str, Any] | None:
     rows = [
         [
-            *(utc(event.time), event.step, event.kind, event.who),
-            *(_seconds(event.detected_s), _seconds(event.recovered_s), event.groups, event.text),
+            *(format_utc(event.time), event.step, event.kind, event.who),
+            *(_format_seconds(event.detected_s), _format_seconds(event.recovered_s), event.groups, event.text),
         ]
         for event in looked.run.events_of(*INCIDENTS)
     ]
@@ -261,48 +261,50 @@ def _incidents(looked: Looked) -> dict[str, Any] | None:
         "groups played again",
         "line",
     )
-    return table("Incidents", columns, rows)
+    return make_table("Incidents", columns, rows)
 
 
-def _last_events(looked: Looked) -> dict[str, Any] | None:
+def _last_event_table(looked: TableSource) -> dict[str, Any] | None:
     """Of a run that did not end by itself: what it did last."""
     if looked.run.state not in ("killed", "failed"):
         return None
-    rows = [[utc(event.time), event.step, event.kind, event.text] for event in looked.run.events_of()[-TAIL:]]
-    return table("The last events", ("time (UTC)", "step", "what", "line"), rows)
+    rows = [[format_utc(event.time), event.step, event.kind, event.text] for event in looked.run.events_of()[-TAIL:]]
+    return make_table("The last events", ("time (UTC)", "step", "what", "line"), rows)
 
 
-def utc(seconds: float) -> str:
+def format_utc(seconds: float) -> str:
     """2026-11-23 02:37:33; empty of what is no time."""
     if not 0 < seconds < 2**40:
         return ""
     return time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime(seconds))
 
 
-def _seconds(value: float | None) -> str:
+def _format_seconds(value: float | None) -> str:
     return "" if value is None else number(float(value))
 
 
-def _damage(looked: Looked) -> dict[str, Any] | None:
+def _damage_table(looked: TableSource) -> dict[str, Any] | None:
     lines = [*looked.run.damage, *(looked.episodes.damage if looked.episodes is not None else ())]
-    return table("Damaged files", ("what could not be read",), [[line] for line in lines])
+    return make_table("Damaged files", ("what could not be read",), [[line] for line in lines])
 
 
-def _time(looked: Looked) -> dict[str, Any] | None:
+def _time_table(looked: TableSource) -> dict[str, Any] | None:
     rows = []
     for stage in looked.stages:
         spent = total(stage.rows.known("time/step"))
-        for phase, seconds in phases_of(stage.rows).items():
+        for phase, seconds in seconds_by_phase(stage.rows).items():
             per = number(seconds / len(stage.rows))
-            rows.append([stage.name, label_of(phase), number(seconds), per, share(seconds / spent if spent else None)])
-    return table("Seconds by stage", ("stage", "phase", "seconds", "a step", "share"), rows)
+            rows.append(
+                [stage.name, phase_label(phase), number(seconds), per, share(seconds / spent if spent else None)]
+            )
+    return make_table("Seconds by stage", ("stage", "phase", "seconds", "a step", "share"), rows)
 
 
-def _tokens(looked: Looked) -> dict[str, Any] | None:
+def _token_table(looked: TableSource) -> dict[str, Any] | None:
     rows = []
     for stage in looked.stages:
         sampled = total(stage.rows.known("tokens/generated"))
-        fates = fates_of(stage.rows) if sampled else {}
+        fates = tokens_by_fate(stage.rows) if sampled else {}
         fates |= {"too old to train": total(stage.rows.known("tokens/stale"))} if sampled else {}
         fates |= {"of episodes that were cut off": total(stage.rows.known("tokens/truncated"))} if sampled else {}
         fates["trained"] = total(stage.rows.known("tokens/trained"))
@@ -311,40 +313,40 @@ def _tokens(looked: Looked) -> dict[str, Any] | None:
         for fate, count in fates.items():
             if count:
                 rows.append([stage.name, fate, number(count), share(count / sampled) if sampled else ""])
-    return table("Tokens by stage", ("stage", "tokens", "count", "share of the sampled ones"), rows)
+    return make_table("Tokens by stage", ("stage", "tokens", "count", "share of the sampled ones"), rows)
 
 
-def _memory(looked: Looked) -> dict[str, Any] | None:
+def _memory_table(looked: TableSource) -> dict[str, Any] | None:
     rows = []
     for stage in looked.stages:
         for key, role in MEMORY.items():
-            values, slope = stage.rows.known(key), slope_of(stage, key)
+            values, slope = stage.rows.known(key), memory_slope(stage, key)
             if len(values):
                 groups = mean(stage.rows.column("groups/trained") + stage.rows.column("groups/filtered"))
                 size = stage.setting("loop.group_size")
                 episodes = groups * size if groups and type(size) is int else None
                 grows = number(1000 * slope / episodes) if slope is not None and episodes else "no slope"
                 rows.append([stage.name, role, number(float(values[-1])), number(float(values.max())), grows])
-    return table("Memory, MiB", ("stage", "role", "last", "most", "growth per 1,000 trajectories"), rows)
+    return make_table("Memory, MiB", ("stage", "role", "last", "most", "growth per 1,000 trajectories"), rows)
 
 
-TABLES: Mapping[str, Callable[[Looked], dict[str, Any] | None]] = {
-    "evaluations": _evaluations,
-    "paired": _paired,
-    "run": _run,
-    "attempts": _attempts,
-    "machines": _machines,
-    "data": _data,
-    "advice": _advice,
-    "paid": _paid,
-    "environments": _environments,
-    "signal": _signal,
-    "ends": _ends,
-    "failures": _failures,
-    "incidents": _incidents,
-    "last_events": _last_events,
-    "damage": _damage,
-    "time": _time,
-    "tokens": _tokens,
-    "memory": _memory,
+TABLES: Mapping[str, Callable[[TableSource], dict[str, Any] | None]] = {
+    "evaluations": _evaluation_table,
+    "paired": _paired_test_table,
+    "run": _run_table,
+    "attempts": _attempt_table,
+    "machines": _machine_table,
+    "data": _data_table,
+    "advice": _advice_table,
+    "paid": _paid_but_wrong_table,
+    "environments": _environment_table,
+    "signal": _signal_table,
+    "ends": _episode_end_table,
+    "failures": _failure_table,
+    "incidents": _incident_table,
+    "last_events": _last_event_table,
+    "damage": _damage_table,
+    "time": _time_table,
+    "tokens": _token_table,
+    "memory": _memory_table,
 }

@@ -41,11 +41,11 @@ def make_tiles(stage: Stage) -> list[Tile]:
     return [tile for tile in tiles if tile is not None]
 
 
-def weigh(tiles: Sequence[Tile]) -> list[Tile]:
+def most_serious_tiles(tiles: Sequence[Tile]) -> list[Tile]:
     return sorted(tiles, key=lambda tile: WEIGHTS.get(tile.level, len(WEIGHTS)))[:SHOWN]
 
 
-def trust(tiles: Sequence[Tile], state: str) -> dict[str, str]:
+def describe_trust(tiles: Sequence[Tile], state: str) -> dict[str, str]:
     """In words: whether what was trained is what was sampled and graded. state: the run's."""
     known = [tile for tile in tiles if tile.label in SOUND and tile.level != "none"]
     doubts = [f"{tile.label} {tile.value} ({tile.note})" for tile in known if tile.level == "bad"]
@@ -60,7 +60,7 @@ def trust(tiles: Sequence[Tile], state: str) -> dict[str, str]:
     return {"level": "good", "text": f"{REACH.get(state, '')}as far as one seed tells: {limits}."}
 
 
-def _reward(stage: Stage) -> Tile | None:
+def _reward_tile(stage: Stage) -> Tile | None:
     first, last = (mean(rows.known("reward/mean")) for rows in stage.ends)
     if last is None or first is None:
         return None
@@ -69,7 +69,7 @@ def _reward(stage: Stage) -> Tile | None:
     return Tile(f"reward, {steps}", score(last), f"first {count}: {score(first)}", "none", "reward")
 
 
-def _loss(stage: Stage) -> Tile | None:
+def _loss_tile(stage: Stage) -> Tile | None:
     """Of a stage that learns from answers, or from pairs of them."""
     key = next((key for key in ("loss/nll", "loss/dpo") if len(stage.rows.known(key))), None)
     if key is None or len(stage.rows.known("reward/mean")):
@@ -81,7 +81,7 @@ def _loss(stage: Stage) -> Tile | None:
     )
 
 
-def _signal(stage: Stage) -> Tile | None:
+def _signal_tile(stage: Stage) -> Tile | None:
     overall, last = (count_groups(rows).without_signal for rows in (stage.rows, stage.last))
     if overall is None or last is None:
         return None
@@ -89,7 +89,7 @@ def _signal(stage: Stage) -> Tile | None:
     return Tile("groups without signal", share(last), f"of the whole stage {share(overall)}", level, "signal")
 
 
-def _lag(stage: Stage) -> Tile | None:
+def _lag_tile(stage: Stage) -> Tile | None:
     """Each step is compared with the bound that it had: a run may be continued with another one."""
     lags, set_now = stage.rows.column("lag/max"), stage.setting("loop.max_policy_lag")
     if np.isnan(lags).all():
@@ -102,7 +102,7 @@ def _lag(stage: Stage) -> Tile | None:
     return Tile("policy lag, most", number(float(np.nanmax(lags))), note, level, "lag")
 
 
-def _gap(stage: Stage) -> Tile | None:
+def _mismatch_tile(stage: Stage) -> Tile | None:
     """After the delivery that came nearest to its own limit."""
     gaps, limits = stage.rows.column("mismatch/probe_mean"), stage.rows.column("mismatch/probe_limit")
     valid = ~np.isnan(gaps)
@@ -115,37 +115,37 @@ def _gap(stage: Stage) -> Tile | None:
     return Tile("engine-learner gap", number(float(gaps[at])), note, level, "gap")
 
 
-def _failures(stage: Stage) -> Tile | None:
+def _failure_tile(stage: Stage) -> Tile | None:
     """Of episodes, after their retries. A step has groups_per_step x group_size of them."""
     if not any(len(stage.rows.known(f"failures/{kind}")) for kind in KINDS):
         return None
     failed = sum(total(stage.rows.known(f"failures/{kind}")) for kind in KINDS)
     retries = total(stage.rows.known("failures/retried"))
-    episodes = episodes_played(stage)
+    episodes = count_grouped_episodes(stage)
     many = episodes is not None and failed > FAILED * episodes
     level = "bad" if many else "warn" if failed else "ok"
     return Tile("failed episodes", number(failed), f"{number(retries)} played again", level, "failures")
 
 
-def episodes_played(stage: Stage) -> float | None:
+def count_grouped_episodes(stage: Stage) -> float | None:
     """Groups of the rows, times their size."""
     groups, size = count_groups(stage.rows), stage.setting("loop.group_size")
     return (groups.trained + groups.filtered + groups.failed) * size if type(size) is int else None
 
 
-def learner_busy(stage: Stage) -> float | None:
+def learner_busy_share(stage: Stage) -> float | None:
     """Share of the stage's seconds in which the learner updated."""
     seconds = total(stage.rows.known("time/step"))
     return total(stage.rows.known("time/update")) / seconds if seconds else None
 
 
-def _busy(stage: Stage) -> Tile | None:
+def _busy_tile(stage: Stage) -> Tile | None:
     if stage.engine_busy is None:
         return None
-    return Tile("engine busy", share(stage.engine_busy), f"learner {share(learner_busy(stage))}", "none", "busy")
+    return Tile("engine busy", share(stage.engine_busy), f"learner {share(learner_busy_share(stage))}", "none", "busy")
 
 
-def _unanswered(stage: Stage) -> Tile | None:
+def _unanswered_tile(stage: Stage) -> Tile | None:
     """Only where many of the last episodes ended without an answer that could be read: how most of them did."""
     shares = {end: mean(stage.last.known(f"episode/{end}")) or 0.0 for end in ("token_limit", "malformed")}
     end = max(shares, key=shares.__getitem__)
@@ -156,7 +156,7 @@ def _unanswered(stage: Stage) -> Tile | None:
     return Tile(label, share(shares[end]), f"of {number(count_played(stage.last))} episodes", level, "ends")
 
 
-def _restarts(stage: Stage) -> Tile | None:
+def _restart_tile(stage: Stage) -> Tile | None:
     """Only where there were any: of the whole run."""
     restarts, lost = (len(stage.run.events_of(kind)) for kind in ("restart", "lost"))
     if not restarts and not lost:
@@ -165,5 +165,15 @@ def _restarts(stage: Stage) -> Tile | None:
 
 
 TILES: Sequence[Callable[[Stage], Tile | None]] = (
-    *(_reward, _loss, _signal, _lag, _gap, _failures, _unanswered, _restarts, _busy),
+    *(
+        _reward_tile,
+        _loss_tile,
+        _signal_tile,
+        _lag_tile,
+        _mismatch_tile,
+        _failure_tile,
+        _unanswered_tile,
+        _restart_tile,
+        _busy_tile,
+    ),
 )

@@ -38,7 +38,7 @@ class Point:
     @property
     def interval(self) -> tuple[float, float] | None:
         """95 %, over tasks, as the run has computed it."""
-        return interval_of(self.of.row, self.play, self.result.key)
+        return metric_interval(self.of.row, self.play, self.result.key)
 
     def describe(self) -> str:
         interval = self.interval
@@ -58,11 +58,11 @@ class Change:
         """-1 or 1 where the interval does not contain 0, else 0."""
         return (self.paired.low > 0) - (self.paired.high < 0)
 
-    def shown(self, plays: int) -> int:
+    def proven_direction(self, plays: int) -> int:
         """`direction` where it is no chance, else 0. plays: of how many this is one (Bonferroni's correction)."""
         return self.direction if self.paired.p < ERROR / plays else 0
 
-    def moved(self) -> str:
+    def describe(self) -> str:
         return f"{signed(self.paired.difference)} [{signed(self.paired.low)}, {signed(self.paired.high)}]"
 
 
@@ -75,12 +75,12 @@ class Verdict:
     paired: Paired | None = None
 
 
-def interval_of(row: Mapping[str, Any], play: str, key: str) -> tuple[float, float] | None:
+def metric_interval(row: Mapping[str, Any], play: str, key: str) -> tuple[float, float] | None:
     low, high = row.get(f"{play}/{key}_low"), row.get(f"{play}/{key}_high")
     return (float(low), float(high)) if _is_number(low) and _is_number(high) else None
 
 
-def points_of(run: RunDirectory) -> dict[str, list[Point]]:
+def points_by_play(run: RunDirectory) -> dict[str, list[Point]]:
     """By play, of every evaluation that has results by task; greedy plays first."""
     by_play: dict[str, list[Point]] = {}
     for evaluation in run.evaluations:
@@ -97,9 +97,9 @@ def compare_ends(points: Sequence[Point]) -> tuple[Point, Point] | None:
     return (same[0], after) if same else None
 
 
-def judge(run: RunDirectory) -> Verdict:
+def judge_learning(run: RunDirectory) -> Verdict:
     """Of the first play, greedy ones first, that shows a difference; else of the first that can be compared."""
-    stage, by_play = main_stage(run), points_of(run)
+    stage, by_play = main_stage(run), points_by_play(run)
     changes = []
     for points in by_play.values():
         ends = compare_ends(points)
@@ -107,39 +107,42 @@ def judge(run: RunDirectory) -> Verdict:
         if ends and isinstance(paired, Paired):
             changes.append(Change(before=ends[0], after=ends[1], paired=paired))
     if not changes:
-        return Verdict(level="unknown", text=f"{UNKNOWN}: {_why_unknown(run, by_play)}{_training_reward(stage)}")
-    main = next((change for change in changes if change.shown(len(changes))), changes[0])
-    return _of_change(run, main, [change for change in changes if change is not main], main is changes[0])
+        return Verdict(
+            level="unknown", text=f"{UNKNOWN}: {_describe_why_unknown(run, by_play)}{_describe_training_reward(stage)}"
+        )
+    main = next((change for change in changes if change.proven_direction(len(changes))), changes[0])
+    return _verdict_of_change(run, main, [change for change in changes if change is not main], main is changes[0])
 
 
-def _of_change(run: RunDirectory, main: Change, others: Sequence[Change], usual: bool) -> Verdict:
+def _verdict_of_change(run: RunDirectory, main: Change, others: Sequence[Change], usual: bool) -> Verdict:
     """usual: the play that is shown is the first, and not one that shows more than the first."""
     before, after, paired = main.before, main.after, main.paired
     subject = f"{before.result.measure}, {after.play}, {paired.tasks:,} tasks"
     ends = f"Held-out {subject}, step {before.of.step} to {after.of.step}: {before.describe()} → {after.describe()}"
-    way = main.shown(len(others) + 1)
+    way = main.proven_direction(len(others) + 1)
     if way == 0:
         level: Level = "flat"
-        more = _tasks_that_show(paired) if after.result.is_share else ""
+        more = _describe_tasks_needed(paired) if after.result.is_share else ""
         decided = f"; the test decides, not the interval: {paired.test}, {p_value(paired.p)}" if main.direction else ""
         text = (
-            f"No difference can be shown with {plural(paired.tasks, 'task')} ({main.moved()}){decided}{more}. {ends}."
+            f"No difference can be shown with {plural(paired.tasks, 'task')} ({main.describe()})"
+            f"{decided}{more}. {ends}."
         )
     else:
         level = "good" if way > 0 else "bad"
         begin = "It learned" if level == "good" else "It got worse"
         begin += "" if usual else f", in {after.play} answers alone"
-        text = f"{begin}. {ends}; on the same tasks {main.moved()}, {p_value(paired.p)}."
-    text += _remarks(run, before, after) + _of_others(main, others)
+        text = f"{begin}. {ends}; on the same tasks {main.describe()}, {p_value(paired.p)}."
+    text += _comparison_caveats(run, before, after) + _describe_other_plays(main, others)
     return Verdict(level=level, text=text, before=before, after=after, paired=paired)
 
 
-def _of_others(main: Change, others: Sequence[Change]) -> str:
+def _describe_other_plays(main: Change, others: Sequence[Change]) -> str:
     """Plays that went another way than the one that is shown."""
-    way = main.shown(len(others) + 1)
+    way = main.proven_direction(len(others) + 1)
     odd = [change for change in others if change.direction != way]
     names = {-1: "worse", 0: "no difference shown", 1: "better"}
-    texts = [f"{change.after.play}: {names[change.direction]} ({change.moved()})" for change in odd[:OTHERS]]
+    texts = [f"{change.after.play}: {names[change.direction]} ({change.describe()})" for change in odd[:OTHERS]]
     more = f" and {len(odd) - OTHERS} more" if len(odd) > OTHERS else ""
     return f" But {'; '.join(texts)}{more}." if texts else ""
 
@@ -150,13 +153,13 @@ def tasks_needed(paired: Paired, difference: float = SHOWN) -> int:
     return round_count(paired.tasks * (half * POWER / difference) ** 2)
 
 
-def _tasks_that_show(paired: Paired) -> str:
+def _describe_tasks_needed(paired: Paired) -> str:
     num_tasks = tasks_needed(paired)
     points = f"{100 * SHOWN:.0f} points"
     return f"; {num_tasks:,} would show {points}" if num_tasks > paired.tasks else f"; they are enough to show {points}"
 
 
-def _remarks(run: RunDirectory, before: Point, after: Point) -> str:
+def _comparison_caveats(run: RunDirectory, before: Point, after: Point) -> str:
     """What makes the comparison less than that of the first and the last weights."""
     remarks = []
     last = int(run.rows.step[-1]) if len(run.rows) else after.of.step
@@ -171,7 +174,7 @@ def _remarks(run: RunDirectory, before: Point, after: Point) -> str:
     return f" ({'; '.join(remarks)})" if remarks else ""
 
 
-def _why_unknown(run: RunDirectory, by_play: Mapping[str, Sequence[Point]]) -> str:
+def _describe_why_unknown(run: RunDirectory, by_play: Mapping[str, Sequence[Point]]) -> str:
     if not len(run.rows):
         return "it has taken no step. "
     if not run.evaluations:
@@ -189,7 +192,7 @@ def _why_unknown(run: RunDirectory, by_play: Mapping[str, Sequence[Point]]) -> s
     return f"{visible(reason) if isinstance(reason, str) else ''} ({at}). "
 
 
-def _training_reward(stage: Stage | None) -> str:
+def _describe_training_reward(stage: Stage | None) -> str:
     """In words, for want of something better."""
     if stage is None:
         return ""

@@ -21,7 +21,7 @@ def total(values: Iterable[float]) -> float:
     return math.fsum(float(value) for value in values if math.isfinite(value))
 
 
-def plain(value: object) -> str | int | float | None:
+def json_scalar(value: object) -> str | int | float | None:
     """What strict JSON, and a browser, have a number for; all else as text."""
     if value is None or (isinstance(value, int | float) and abs(value) <= LARGEST):
         return value
@@ -42,15 +42,15 @@ def number(value: float | None) -> str:
 
 def score(value: float) -> str:
     """An accuracy or a reward: 0.72. 193 of 200 is 0.97: a half goes away from 0, whatever the bits say."""
-    return f"{_past_half(value):.2f}"
+    return f"{_nudge_from_zero(value):.2f}"
 
 
 def signed(value: float) -> str:
     """A difference of scores: +0.25."""
-    return f"{_past_half(value):+.2f}"
+    return f"{_nudge_from_zero(value):+.2f}"
 
 
-def _past_half(value: float) -> float:
+def _nudge_from_zero(value: float) -> float:
     """1e-9 is more than a float's error, and less than what a task of millions adds."""
     return value + math.copysign(1e-9, value) if value else value
 
@@ -63,7 +63,7 @@ def share(value: float | None) -> str:
     if 0 < percent < 0.1:
         return "< 0.1 %"
     near_end = 0 < percent < 1 or 99 < percent < 100
-    return f"{percent:.1f} %" if near_end else f"{_past_half(percent):.0f} %"
+    return f"{percent:.1f} %" if near_end else f"{_nudge_from_zero(percent):.0f} %"
 
 
 def p_value(p: float) -> str:

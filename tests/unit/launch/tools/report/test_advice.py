@@ -12,7 +12,7 @@ from launch.run_dir.directory import RunDirectory, read_directory
 from launch.run_dir.episodes import read_episodes
 from launch.tools.report.advice import Advice
 from launch.tools.report.advise import advise
-from launch.tools.report.verdict import Verdict, judge
+from launch.tools.report.verdict import Verdict, judge_learning
 from tests.makers.made import jsonl
 from tests.makers.run_directory import episode, result, run_directory
 
@@ -328,7 +328,7 @@ def evaluated(path: Path, before: Callable[[int], bool], after: Callable[[int], 
 
 def test_a_quickstart_that_has_learned_trips_one_rule(tmp_path: Path) -> None:
     run = evaluated(tmp_path, lambda n: n % 4 > 0, lambda n: n % 20 > 0)
-    verdict = judge(run)
+    verdict = judge_learning(run)
     assert verdict.level == "good"
     assert rules(advise(run, verdict, read_episodes(run))) == ["easy"]
 
@@ -336,14 +336,14 @@ def test_a_quickstart_that_has_learned_trips_one_rule(tmp_path: Path) -> None:
 def test_a_run_that_got_worse_is_told_to_take_smaller_steps(tmp_path: Path) -> None:
     learner = {"learner": {"lr": 1e-5}}
     run = evaluated(tmp_path, lambda n: n % 20 > 0, lambda n: n % 4 > 0, **learner)
-    item = next(item for item in advise(run, judge(run), None) if item.rule == "worse")
+    item = next(item for item in advise(run, judge_learning(run), None) if item.rule == "worse")
     assert "fell from 0.95 (step 0) to 0.75 (step 12)" in item.text
     assert (item.key, item.href) == ("stages.rl.learner.lr=5e-06", "#t?play=greedy&step=12&correct=0")
     (run.path / "evaluations" / "rl-before.json").rename(run.path / "evaluations" / "sft-before.json")
     lines = (run.path / "evaluations.jsonl").read_text()
     (run.path / "evaluations.jsonl").write_text(lines.replace('"rl"', '"sft"', 1))
     earlier = read_directory(run.path)  # which of its stages undid it is not known
-    assert [item.key for item in advise(earlier, judge(earlier), None) if item.rule == "worse"] == [None]
+    assert [item.key for item in advise(earlier, judge_learning(earlier), None) if item.rule == "worse"] == [None]
     said = {"stage": "rl", "what": "held_out", "says": "it fell", "first_step": 0, "last_step": 12, "steps": 0, "of": 0}
     run = evaluated(tmp_path / "said", lambda n: n % 20 > 0, lambda n: n % 4 > 0, summary={"health": [said]})
-    assert "worse" not in rules(advise(run, judge(run), None))
+    assert "worse" not in rules(advise(run, judge_learning(run), None))

@@ -15,7 +15,7 @@ import pytest
 from launch.driver.run.rundir import RunDir
 from launch.run_dir.directory import read_directory
 from launch.tools.report import at_end
-from launch.tools.report.at_end import make_report, reporting
+from launch.tools.report.at_end import make_report, report_at_end
 from tests.makers.run_directory import run_directory
 
 
@@ -71,7 +71,7 @@ def test_a_stopped_job_gets_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 def test_an_earlier_process_has_its_own(tmp_path: Path) -> None:
     path = run_directory(tmp_path / "run", [{"step": 1}], summary={"status": "failed", "steps": 1})
     lines: list[str] = []
-    with pytest.raises(RuntimeError), reporting(RunDir(path), "end", lines.append):
+    with pytest.raises(RuntimeError), report_at_end(RunDir(path), "end", lines.append):
         raise RuntimeError("refused before it began")
     assert lines == []
 
@@ -87,7 +87,7 @@ def test_it_is_of_a_run_that_ended(tmp_path: Path, when: str, summary: bool, mad
     path = run_directory(tmp_path / "run", [{"step": 1, "reward/mean": 1.0}])
     lines: list[str] = []
     directory = RunDir(path)
-    with pytest.raises(RuntimeError, match="of the run"), reporting(directory, when, lines.append):
+    with pytest.raises(RuntimeError, match="of the run"), report_at_end(directory, when, lines.append):
         if summary:
             (path / "summary.json").write_text('{"status": "failed", "steps": 1, "reason": "of the run"}')
         assert read_directory(path).state == "running"

@@ -15,8 +15,8 @@ from rich.cells import cell_len
 from rich.console import Console
 
 from launch.cli import run
-from launch.tools.report.choice import Range, find_like, find_named, name_of, read_range
-from launch.tools.report.terminal import draw
+from launch.tools.report.choice import Range, filter_episodes, find_named, parse_range, trajectory_name
+from launch.tools.report.terminal import draw_episode
 from rlsys.errors import BadInput
 from rlsys.records import pack_floats
 from tests.makers.made import jsonl
@@ -43,21 +43,21 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     ],
 )
 def test_ranges_hold_both_ends(text: str, low: float, high: float) -> None:
-    assert read_range(text, "--step") == Range(low, high)
+    assert parse_range(text, "--step") == Range(low, high)
 
 
 @pytest.mark.parametrize("text", ["", "x", "3-1", "1:0", "1..2", "nan", "1-2-3", "."])
 def test_what_is_no_range_is_bad_input(text: str) -> None:
     with pytest.raises(BadInput, match="--step"):
-        read_range(text, "--step")
+        parse_range(text, "--step")
 
 
 def test_a_name_finds_its_trajectory_and_its_group(folder: Path) -> None:
     episodes = episodes_of(folder)
     for row in (0, 50, len(episodes) - 1):
-        assert find_named(episodes, name_of(episodes, row)) == [row]
+        assert find_named(episodes, trajectory_name(episodes, row)) == [row]
     group = find_named(episodes, "step-000003:6")
-    assert [name_of(episodes, row) for row in group] == [f"step-000003:6.{n}" for n in range(4)]
+    assert [trajectory_name(episodes, row) for row in group] == [f"step-000003:6.{n}" for n in range(4)]
 
 
 NOT_THERE = [
@@ -92,13 +92,13 @@ def test_what_there_is_is_said_in_short() -> None:
 def test_conditions_are_those_of_columns(folder: Path) -> None:
     episodes = episodes_of(folder)
     reward, step = episodes.columns["reward"], episodes.columns["step"]
-    rows = find_like(episodes, {"reward": Range(-1, 0), "step": Range(2, 4)}, {"end": "malformed"})
+    rows = filter_episodes(episodes, {"reward": Range(-1, 0), "step": Range(2, 4)}, {"end": "malformed"})
     assert rows and all(reward[row] == 0 and 2 <= step[row] <= 4 for row in rows)
     assert [step[row] for row in rows] == sorted(step[rows], reverse=True)  # the newest first
-    failed = find_like(episodes, {}, {"failed": "any"})
-    assert len(failed) + len(find_like(episodes, {}, {"failed": "none"})) == len(episodes)
+    failed = filter_episodes(episodes, {}, {"failed": "any"})
+    assert len(failed) + len(filter_episodes(episodes, {}, {"failed": "none"})) == len(episodes)
     assert all(not reward[row] >= -9 for row in failed)
-    assert find_like(episodes, {}, {"play": "greedy"}) == find_like(episodes, {}, {"play": "any"})
+    assert filter_episodes(episodes, {}, {"play": "greedy"}) == filter_episodes(episodes, {}, {"play": "any"})
 
 
 def test_one_trajectory_is_shown_with_its_speakers_and_findings_and_no_control_character(
@@ -119,14 +119,14 @@ def test_findings_are_underlined_where_they_are(tmp_path: Path) -> None:
         "messages": [{"role": "assistant", "content": "a\u202ebcd"}],
         "findings": [{"message": 0, "start": 2, "end": 4, "rule": "r", "value": -1, "text": "bc"}],
     }
-    text = list(draw("x", line))[4]
+    text = list(draw_episode("x", line))[4]
     assert text.plain == "│ a\\u202ebcd"
     underlined = [text.plain[span.start : span.end] for span in text.spans if "underline" in str(span.style)]
     assert underlined == ["bc"]
 
 
 def lines_of(line: dict[str, Any]) -> list[str]:
-    return [text.plain for text in draw("x", line)]
+    return [text.plain for text in draw_episode("x", line)]
 
 
 def headings(line: dict[str, Any]) -> list[str]:
@@ -182,7 +182,7 @@ BEGUN = [
 )
 def test_another_shape_is_shown_as_far_as_it_goes(line: dict[str, object]) -> None:
     console = Console(record=True, file=open("/dev/null", "w"))  # noqa: SIM115
-    for text in draw("x", line):
+    for text in draw_episode("x", line):
         console.print(text)
     assert "reward " in console.export_text()
 

@@ -20,8 +20,8 @@ from launch.tools.report.facts import Stage, main_stage
 from launch.tools.report.headline import headline
 from launch.tools.report.packing import make_pack
 from launch.tools.report.redact import redact
-from launch.tools.report.tiles import SOUND, Tile, trust
-from launch.tools.report.verdict import Verdict, judge, tasks_needed
+from launch.tools.report.tiles import SOUND, Tile, describe_trust
+from launch.tools.report.verdict import Verdict, judge_learning, tasks_needed
 from launch.tools.report.words import number, p_value, round_count, share
 from tests.makers.made import jsonl, records
 from tests.makers.run_directory import episode, result, run_directory
@@ -137,10 +137,10 @@ def test_what_is_unusual_comes_first_and_a_gap_over_its_limit_is_not_to_be_trust
 
 def test_what_was_not_measured_is_not_trusted_and_a_failed_run_no_further_than_it_went() -> None:
     tiles = [Tile(label, "", "", "ok", "") for label in SOUND]
-    assert trust(tiles, "done")["level"] == "good"
-    assert trust(tiles, "failed")["text"].startswith("up to where it failed")
-    assert (trust([], "done")["level"], trust(tiles[2:], "done")["level"]) == ("unknown", "unknown")
-    assert all(name in trust(tiles[2:], "done")["text"] for name in ("lag", "gap", "failures"))
+    assert describe_trust(tiles, "done")["level"] == "good"
+    assert describe_trust(tiles, "failed")["text"].startswith("up to where it failed")
+    assert (describe_trust([], "done")["level"], describe_trust(tiles[2:], "done")["level"]) == ("unknown", "unknown")
+    assert all(name in describe_trust(tiles[2:], "done")["text"] for name in ("lag", "gap", "failures"))
 
 
 @pytest.mark.parametrize(("lags", "bounds", "level"), [([3, 1], [3, 1], "ok"), ([3, 2], [3, 1], "bad")])
@@ -158,7 +158,7 @@ def test_the_lag_of_a_step_is_compared_with_the_bound_that_it_had(
 
 def test_the_verdict_is_the_paired_test_over_the_tasks_of_both(tmp_path: Path) -> None:
     """20 of 40 before, 35 after: 15 tasks are new, none is lost, and p is 2 / 2^15."""
-    judgement = judge(opened(tmp_path))
+    judgement = judge_learning(opened(tmp_path))
     assert judgement.level == "good" and judgement.paired is not None
     assert (judgement.paired.tasks, judgement.paired.difference) == (40, 0.375)
     assert judgement.paired.p == pytest.approx(2 / 2**15) == paired_test([1.0] * 15 + [0.0] * 25)[1]
@@ -213,7 +213,7 @@ def verdict(path: Path, before: dict[str, float], after: dict[str, float], **mor
     run = opened(path)
     result(run.path, "rl-before", before)
     result(run.path, "rl-after", after, **more)
-    return judge(read_directory(run.path))
+    return judge_learning(read_directory(run.path))
 
 
 def test_no_difference_names_the_tasks_that_would_show_one(tmp_path: Path) -> None:
@@ -237,7 +237,7 @@ def test_another_play_decides_only_beyond_chance_in_two_looks(
         result(run.path, name, tasks)
     result(run.path, "rl-before", tasks, also="sampled")
     result(run.path, "rl-after", {task: float(n < wins) for n, task in enumerate(tasks)}, also="sampled")
-    judgement = judge(read_directory(run.path))
+    judgement = judge_learning(read_directory(run.path))
     assert judgement.after is not None and (judgement.level, judgement.after.play) == (level, first)
     assert ("greedy: no difference" if first == "sampled" else "sampled: better") in judgement.text
 
@@ -254,12 +254,12 @@ def test_other_prompts_are_not_compared(tmp_path: Path) -> None:
 
 
 def test_without_an_evaluation_the_reward_is_no_proof(tmp_path: Path) -> None:
-    judgement = judge(opened(tmp_path, evaluations=()))
+    judgement = judge_learning(opened(tmp_path, evaluations=()))
     assert judgement.level == "unknown" and "no proof" in judgement.text
     rewards = [row(n)["reward/mean"] for n in range(4, 24)]
     assert f"rose from {average(rewards[:10]):.2f} to {average(rewards[-10:]):.2f}" in judgement.text
     empty = run_directory(tmp_path / "empty")
-    assert judge(read_directory(empty)).level == "unknown"
+    assert judge_learning(read_directory(empty)).level == "unknown"
     assert build_report([read_directory(empty)], [None])["tiles"] == []
 
 

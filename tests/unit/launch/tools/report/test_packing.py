@@ -14,7 +14,7 @@ import pytest
 from launch.run_dir.places import Place, read_places
 from launch.tools.report import packing
 from launch.tools.report.kept import Room
-from launch.tools.report.packing import clean_line, dump, embed, make_pack, shares, shorten, tokens_in
+from launch.tools.report.packing import clean_line, divide_room, dump_line, embed_in_html, make_pack, shorten, tokens_in
 from launch.tools.report.pieces import Pieces
 from tests.makers.report_example import byte_tokenizer, episodes_of, write_run
 
@@ -47,7 +47,7 @@ def test_a_page_reads_each_file_once_however_many_blocks_it_has(
         return read_places(path, places)
 
     monkeypatch.setattr("launch.run_dir.episodes.read_places", count)
-    assert list(pack.each_block()) == blocks and len(blocks) > 2 * 9
+    assert list(pack.lines_by_block()) == blocks and len(blocks) > 2 * 9
     assert len(opened) == 2 * 9 and set(opened.values()) == {1}
 
 
@@ -90,10 +90,10 @@ def test_what_is_no_json_says_so(line: bytes) -> None:
 
 
 def test_what_is_embedded_closes_no_tag_and_is_always_the_same() -> None:
-    text = dump({"a": "</script><!--"})
-    assert embed(text) == embed(text)
-    assert not set(embed(text)) & set("<>&\"'")
-    assert gzip.decompress(base64.b64decode(embed(text))).decode() == text
+    text = dump_line({"a": "</script><!--"})
+    assert embed_in_html(text) == embed_in_html(text)
+    assert not set(embed_in_html(text)) & set("<>&\"'")
+    assert gzip.decompress(base64.b64decode(embed_in_html(text))).decode() == text
 
 
 def test_long_texts_say_how_long_they_are() -> None:
@@ -136,4 +136,4 @@ def test_a_damaged_tokenizer_is_an_error_that_names_the_file(tmp_path: Path) -> 
     ],
 )
 def test_what_a_small_run_leaves_is_the_others(sizes: list[int], keep: int, found: list[int]) -> None:
-    assert shares(sizes, keep) == found
+    assert divide_room(sizes, keep) == found

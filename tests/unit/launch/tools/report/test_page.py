@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from launch.tools.report import page
-from launch.tools.report.page import STATIC, policy, write_page
+from launch.tools.report.page import STATIC, content_security_policy, write_page
 from tests.makers.report_example import episodes_of, example_report, write_run
 
 HOSTILE = "<script>pwned=1</script>\"' onerror=x \u202e\x1b[31m {{ 7*7 }} ]]> --> </title></style>"
@@ -71,10 +71,14 @@ def test_the_policy_names_each_script_and_style_of_the_page_and_nothing_else(tmp
     text = make(tmp_path)
     blocks = re.findall(r"<(script|style)>(.*?)</\1>", text, re.DOTALL)
     digests = {base64.b64encode(hashlib.sha256(block.encode()).digest()).decode() for _, block in blocks}
-    assert digests == set(re.findall(r"'sha256-([^']+)'", policy()))
-    assert policy().startswith("default-src 'none'; ")
-    assert "unsafe" not in policy() and "connect-src" not in policy() and "connect-src 'self'" in policy(connect=True)
-    assert policy() in text.replace("&#39;", "'")
+    assert digests == set(re.findall(r"'sha256-([^']+)'", content_security_policy()))
+    assert content_security_policy().startswith("default-src 'none'; ")
+    assert (
+        "unsafe" not in content_security_policy()
+        and "connect-src" not in content_security_policy()
+        and "connect-src 'self'" in content_security_policy(connect=True)
+    )
+    assert content_security_policy() in text.replace("&#39;", "'")
 
 
 def test_hostile_texts_add_no_element_and_no_attribute(tmp_path: Path) -> None:
@@ -110,7 +114,7 @@ def test_the_first_sentence_of_a_verdict(text: str, parts: tuple[str, str]) -> N
 
 @pytest.mark.parametrize("link", ["javascript:alert(1)", "https://x", "//x", "", "data:text/html,x"])
 def test_links_lead_nowhere_but_into_the_page(link: str) -> None:
-    assert page.own_link(link) == "#" and page.own_link("#t?step=3") == "#t?step=3"
+    assert page.link_within_page(link) == "#" and page.link_within_page("#t?step=3") == "#t?step=3"
 
 
 def test_columns_of_numbers_stand_on_the_right() -> None:

@@ -15,7 +15,7 @@ from launch.tools.report.build import Report, build_report
 from launch.tools.report.charts import POINTS
 from launch.tools.report.cost import hours_held
 from launch.tools.report.redact import redact
-from launch.tools.report.verdict import judge
+from launch.tools.report.verdict import judge_learning
 from tests.makers.run_directory import result, run_directory
 
 ENDS = [{"step": 1, "stage": "rl", "when": "before"}, {"step": 2, "stage": "rl", "when": "after"}]
@@ -140,6 +140,6 @@ def test_an_interval_without_zero_is_no_proof_by_itself(tmp_path: Path) -> None:
     for when, right in (("before", 0), ("after", 5)):
         result(path, f"rl-{when}", {f"t{n}": float(n < right) for n in range(10)})
     run = read_directory(path)
-    verdict = judge(run)  # five of ten tasks: McNemar's p is 2 / 2^5 = 0.0625
+    verdict = judge_learning(run)  # five of ten tasks: McNemar's p is 2 / 2^5 = 0.0625
     assert verdict.paired is not None and verdict.paired.p == pytest.approx(0.0625)
     assert verdict.paired.low > 0 and verdict.level == "flat"

@@ -12,7 +12,7 @@ from launch.run_dir.episodes import read_episodes
 from launch.tools.plan.calibrate import calibrate, predict
 from launch.tools.plan.trace import StepTimes, Trace, TraceSetting
 from launch.tools.report.advise import advise
-from launch.tools.report.split import Split, list_divisions, simulate_divisions
+from launch.tools.report.split import MeasuredSplit, list_divisions, simulate_divisions
 from launch.tools.report.verdict import Verdict
 from tests.makers.made import jsonl
 from tests.makers.run_directory import episode, run_directory
@@ -34,7 +34,7 @@ def traced(update_s: float, busy_s: float, wait_s: float) -> Trace:
 
 def test_without_a_tail_work_is_divided_evenly() -> None:
     """9 s on 2 engines and 4 s on 6 ranks: 4 engines take 4.5 s, and 4 ranks 6 s."""
-    now = Split(workers=2, parallel=1, ranks=6, update_s=4.0, engines_s=9.0, rest_s=0.0)
+    now = MeasuredSplit(workers=2, parallel=1, ranks=6, update_s=4.0, engines_s=9.0, rest_s=0.0)
     assert list_divisions(now)[0] == (3, 5, pytest.approx(6.0))
     assert len(list_divisions(now)) == 7 and all(workers + ranks == 8 for workers, ranks, _ in list_divisions(now))
     sharing = list_divisions(replace(now, sequence_parallel=3))  # ranks that share a row move together
@@ -46,7 +46,7 @@ def test_the_advised_division_is_the_fastest_of_those_that_are_simulated(
     update_s: float, busy_s: float, wait_s: float
 ) -> None:
     calibration = calibrate(traced(update_s, busy_s, wait_s), cores=None)
-    now = Split(workers=2, parallel=1, ranks=2, update_s=update_s, engines_s=busy_s, rest_s=0.0)
+    now = MeasuredSplit(workers=2, parallel=1, ranks=2, update_s=update_s, engines_s=busy_s, rest_s=0.0)
     workers, ranks, seconds = simulate_divisions(now, calibration)
     assert workers + ranks == 4 and seconds == predict(calibration, workers=workers, ranks=ranks).seconds
     assert seconds <= predict(calibration, workers=2, ranks=2).seconds
