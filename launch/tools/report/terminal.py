@@ -105,9 +105,9 @@ def draw_episode(name: str, content: Mapping[str, Any]) -> Iterator[Text]:
     if answers := line.task.describe_answers():
         yield Text(f"answer  {visible(answers)[:MOST_RETURNED]}")
     if parts := line.parts:
-        yield Text("parts   " + "  ".join(f"{visible(part)} {_shown(value)}" for part, value in parts.items()))
+        yield Text("parts   " + "  ".join(f"{visible(part)} {_visible_text(value)}" for part, value in parts.items()))
     if (failure := line.failure) is not None and failure.kind is not None:
-        where = f"{_shown(failure.kind)} in {_shown(failure.where)}: {_shown(failure.detail)}"
+        where = f"{_visible_text(failure.kind)} in {_visible_text(failure.where)}: {_visible_text(failure.detail)}"
         yield Text(f"failed  {where}", BAD)
     agent = line.agent
     if agent is not None:
