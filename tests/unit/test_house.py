@@ -14,13 +14,13 @@ FUNCTION_LINES, FILE_LINES = 60, 400
 # The most lines of Python in each folder. Growth is a decision: a change that needs more raises the number here, and
 # its commit says what the lines are worth; one that removes lines lowers it.
 BUDGET = {
-    "rlsys": 9_260,
-    "envs": 27_531,
-    "actors": 6_163,
-    "learners": 5_920,
-    "launch": 40_459,
-    "benchmarks": 9_814,
-    "tests": 88_355,
+    "rlsys": 9_264,
+    "envs": 27_653,
+    "actors": 6_165,
+    "learners": 5_922,
+    "launch": 40_545,
+    "benchmarks": 9_822,
+    "tests": 88_417,
 }
 
 
