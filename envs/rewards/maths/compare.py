@@ -125,10 +125,8 @@ def _same_answer(answer: str, gold: str, means: Comparison) -> Verdict:
         if several is not None:
             return several and not either
     if is_prose(answer) and is_prose(gold) and same_words(answer, gold):
-        return conversion_factor(split_unit(answer)[1], split_unit(gold)[1]) in (
-            None,
-            1,
-        )  # MHz and mHz are the same letters
+        # MHz and mHz are the same letters.
+        return conversion_factor(split_unit(answer)[1], split_unit(gold)[1]) in (None, 1)
     if r"\ln" in gold and r"\log" not in gold and r"\ln" not in answer:
         answer = _NATURAL.sub(r"\\ln ", answer)
     if r"\cap" in answer and "," in gold and r"\cap" not in gold and _SETS.search(gold):  # a > 0 and b < 0
@@ -145,7 +143,7 @@ def _same_answer(answer: str, gold: str, means: Comparison) -> Verdict:
     cases = r"{cases}" in answer or r"{cases}" in gold
     answer = write_cases(answer) if cases else answer
     if cases or parse_labelled(answer) is not None or parse_labelled(gold) is not None:
-        return _same_value(answer, gold, means, MAX_DEPTH)
+        return _same(answer, gold, means, MAX_DEPTH)
     verdict = _same_statement(answer, gold, means, MAX_DEPTH)
     in_words = verdict is False and (is_prose(answer) or answer[:3].lower() == "it ") and not extract_statement(gold)
     statement = extract_statement(answer) if in_words else ""
@@ -166,7 +164,7 @@ def _same_statement(answer: str, gold: str, means: Comparison, depth: int) -> Ve
     (name, value), (key, target) = split_name(answer), split_name(gold)
     if name == key or not (name and key):
         answer, gold = value, target
-    return _same_value(answer, gold, means, depth)
+    return _same(answer, gold, means, depth)
 
 
 def _approximated_sides(claim: Relation) -> tuple[str, ...]:
@@ -179,10 +177,10 @@ def _compare_approximation(approximation: Relation, gold: str, means: Comparison
     sides = _approximated_sides(approximation)
     pairs = zip(sides, sides[1:], approximation.operators[-len(sides) + 1 :], strict=False)
     right = (
-        _same_value(next_side, side, means, depth - 1) if operator == "=" else means.rounds(side, next_side)
+        _same(next_side, side, means, depth - 1) if operator == "=" else means.rounds(side, next_side)
         for side, next_side, operator in pairs
     )
-    return all_of([any_of(_same_value(side, _without_name(gold), means, depth - 1) for side in sides), *right])
+    return all_of([any_of(_same(side, _without_name(gold), means, depth - 1) for side in sides), *right])
 
 
 def _without_name(text: str) -> str:
@@ -224,8 +222,8 @@ def _same_equation(
 def _same_chain(values: Sequence[str], targets: Sequence[str], means: Comparison, depth: int) -> Verdict:
     """`2 + 3 = 5` for 5: every side is right, and one of them is worked out."""
     loose = replace(means, same=means.equal)
-    right = [any_of(_same_value(value, target, loose, depth) for target in targets) for value in values]
-    return all_of([*right, any_of(_same_value(value, target, means, depth) for target in targets for value in values)])
+    right = [any_of(_same(value, target, loose, depth) for target in targets) for value in values]
+    return all_of([*right, any_of(_same(value, target, means, depth) for target in targets for value in values)])
 
 
 def _split_named_values(text: str, claim: Relation | None) -> tuple[str, tuple[str, ...]]:
@@ -261,7 +259,7 @@ def _same_region(answer: str, gold: str, means: Comparison, depth: int) -> Verdi
     return means.same(answer, gold)
 
 
-def _same_value(answer: str, gold: str, means: Comparison, depth: int) -> Verdict:
+def _same(answer: str, gold: str, means: Comparison, depth: int) -> Verdict:
     a, b = flatten(answer), flatten(gold)
     if a == b:
         return bool(a)
@@ -286,7 +284,7 @@ def _same_value(answer: str, gold: str, means: Comparison, depth: int) -> Verdic
             inside = _single_element(mine)
             if inside is not None and (mine is None or mine.kind != "set" or depth == MAX_DEPTH):
                 pair = (inside, other) if text is answer else (other, inside)
-                return _same_value(*pair, means, depth - (inside[:1] not in "(["))
+                return _same(*pair, means, depth - (inside[:1] not in "(["))
             if mine is not None and not mine.kind.startswith("matrix") and parse_quantity(other) is not None:
                 return False
         return _same_but_units(answer, gold, means, depth)
@@ -326,12 +324,12 @@ def _same_but_units(answer: str, gold: str, means: Comparison, depth: int) -> Ve
     elif gold_unit and value.endswith(f" {gold_unit}"):
         value = value.removesuffix(gold_unit)
     elif unit and not gold_unit and infer_unit(unit, gold) != gold:
-        return _same_value(answer, infer_unit(unit, gold), means, depth - 1)
+        return _same(answer, infer_unit(unit, gold), means, depth - 1)
     elif gold_unit and not unit and infer_unit(gold_unit, answer) != answer:
-        return _same_value(infer_unit(gold_unit, answer), gold, means, depth - 1)
+        return _same(infer_unit(gold_unit, answer), gold, means, depth - 1)
     if not unit and not gold_unit:
         return means.same(answer, gold)
-    return same_unit(unit, gold_unit) and _same_value(value.strip(), target.strip(), means, depth - 1)
+    return same_unit(unit, gold_unit) and _same(value.strip(), target.strip(), means, depth - 1)
 
 
 def _same_collection(answer: Collection, key: Collection, means: Comparison, depth: int) -> Verdict:
@@ -340,12 +338,8 @@ def _same_collection(answer: Collection, key: Collection, means: Comparison, dep
     if max(len(answer.elements), len(key.elements)) > MAX_ELEMENTS or not (len(kinds) == 1 or kinds == {"set", "list"}):
         return False
     if kinds <= {"set", "union"}:
-        correct = [
-            any_of(_same_member(ours, theirs, means, depth) for theirs in key.elements) for ours in answer.elements
-        ]
-        covered = [
-            any_of(_same_member(ours, theirs, means, depth) for ours in answer.elements) for theirs in key.elements
-        ]
+        correct = [any_of(_member(ours, theirs, means, depth) for theirs in key.elements) for ours in answer.elements]
+        covered = [any_of(_member(ours, theirs, means, depth) for ours in answer.elements) for theirs in key.elements]
         return all_of(correct + covered)
     if len(answer.elements) != len(key.elements):
         return False
@@ -354,7 +348,7 @@ def _same_collection(answer: Collection, key: Collection, means: Comparison, dep
     if "list" in kinds:
         return _pair_members(answer.elements, key.elements, means, depth)
     pairs = list(zip(answer.elements, key.elements, strict=True))
-    verdict = all_of(_same_value(_without_name(ours), _without_name(theirs), means, depth) for ours, theirs in pairs)
+    verdict = all_of(_same(_without_name(ours), _without_name(theirs), means, depth) for ours, theirs in pairs)
     if verdict or answer.kind != "ratio":
         return verdict
     first, target = f"({answer.elements[0]})", f"({key.elements[0]})"  # 4:10 is 2:5: the cross products agree
@@ -364,10 +358,8 @@ def _same_collection(answer: Collection, key: Collection, means: Comparison, dep
 def _pair_members(answers: Sequence[str], golds: Sequence[str], means: Comparison, depth: int) -> Verdict:
     """Whether each given member has a gold one for itself: `1, 1, 2` is not `1, 2, 2`."""
     if _all_are_named(golds) and not any(map(_left_side, answers)):  # the names that were left out are an order
-        return all_of(
-            _same_value(value, _right_side(gold), means, depth) for value, gold in zip(answers, golds, strict=True)
-        )
-    return match_members(answers, golds, lambda ours, theirs: _same_member(ours, theirs, means, depth))
+        return all_of(_same(value, _right_side(gold), means, depth) for value, gold in zip(answers, golds, strict=True))
+    return match_members(answers, golds, lambda ours, theirs: _member(ours, theirs, means, depth))
 
 
 def _left_side(member: str) -> str:
@@ -393,12 +385,12 @@ def _pair_cases(answers: Sequence[str], golds: Sequence[str], means: Comparison,
     def same(our_case: tuple[str, str], their_case: tuple[str, str]) -> Verdict:
         conditions = [_OTHERWISE.match(case[1]) is not None for case in (our_case, their_case)]
         holds = True if any(conditions) else _same_statement(our_case[1], their_case[1], means, depth)
-        return all_of([_same_value(our_case[0], their_case[0], means, depth), holds])
+        return all_of([_same(our_case[0], their_case[0], means, depth), holds])
 
     return match_members(sorted(ours, key=lambda case: _OTHERWISE.match(case[1]) is not None), theirs, same)
 
 
-def _same_member(answer: str, gold: str, means: Comparison, depth: int) -> Verdict:
+def _member(answer: str, gold: str, means: Comparison, depth: int) -> Verdict:
     """Two members of a list: `x = 1` is 1 and is `x_1 = 1`, but not `y = 1`."""
     (name, value), (key, target) = split_name(answer), split_name(gold)
     if name and key and name.partition("_")[0] != key.partition("_")[0]:
