@@ -105,9 +105,11 @@ def test_a_signal_to_the_whole_group_spares_what_the_driver_has_started() -> Non
     """As of `timeout`, which sends it to its child too: Ray's processes would be gone before the driver has saved."""
     process = started("""
         sleeper = subprocess.Popen(["sleep", "60"])
-        signal.signal(signal.SIGTERM, lambda *_: None)
+        got = []  # and no signal.pause(), which one that came a moment before would leave waiting
+        signal.signal(signal.SIGTERM, lambda *_: got.append(1))
         print(sleeper.pid, flush=True)
-        signal.pause()
+        while not got:
+            time.sleep(0.05)
         time.sleep(0.2)
         print(sleeper.poll(), flush=True)
         sleeper.kill()
