@@ -29,7 +29,7 @@ from envs.rewards.maths import dates, structure, units, words
 from envs.rewards.maths import text as maths_text
 from envs.rewards.maths.quantity import parse_quantity
 from envs.rewards.transcript import split_inline
-from envs.services.judge import parse as judging
+from envs.services.judge.kinds import KINDS
 from envs.text.words import last_boxed
 from envs.tools.calculator import calculate
 
@@ -51,18 +51,7 @@ def rejoined(text: str, inline: Inline) -> None:
 
 def readers() -> dict[str, Callable[[str], Any]]:
     table: dict[str, Callable[[str], Any]] = {f"protocol {key}": protocol.parse for key, protocol in PROTOCOLS.items()}
-    for kind in (
-        "process",
-        "outcome",
-        "research",
-        "reference",
-        "extract",
-        "parse_starred",
-        "order",
-        "clarify",
-        "decompose",
-    ):
-        table[f"judge {kind}"] = getattr(judging, kind)
+    table |= {f"judge {name}": kind.parse for name, kind in KINDS.items()}
     for encoding in ENCODINGS:
         names = graphs.labels(8, encoding)
         table[f"graph step, {encoding}"] = partial(graphs.read_step, names=names)

@@ -15,12 +15,12 @@ FUNCTION_LINES, FILE_LINES = 60, 400
 # its commit says what the lines are worth; one that removes lines lowers it.
 BUDGET = {
     "rlsys": 9_264,
-    "envs": 27_653,
+    "envs": 27_645,
     "actors": 6_165,
     "learners": 5_922,
     "launch": 40_545,
-    "benchmarks": 9_822,
-    "tests": 88_417,
+    "benchmarks": 9_811,
+    "tests": 88_419,
 }
 
 

@@ -38,7 +38,7 @@ def test_damage_is_named_once_a_file_and_the_rest_is_read(tmp_path: Path) -> Non
     assert run.rows.step.tolist() == [1, 2] and not len(run.rows.tail(1).known("reward/mean"))
     metrics, record = run.damage
     assert "metrics.jsonl line 2" in metrics and "1 more" in metrics and "run.json" in record
-    assert run.attempts == []
+    assert run.starts == []
 
 
 def test_an_old_directory_has_no_record_no_events_and_no_time(tmp_path: Path) -> None:
