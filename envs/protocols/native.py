@@ -73,7 +73,7 @@ def _without_thought(family: Family, text: str, opened: str, closes: str) -> str
 
 
 def _convert_arguments(call: ToolCall, schema: Mapping[str, Any]) -> ToolCall:
-    """Texts as the values that the schema asks for; a text that is no such value stays what it is."""
+    """A text that is JSON becomes its value, of whatever type, unless the schema takes a text there; others stay."""
     properties = schema.get("properties")
     arguments: dict[str, Any] = {}
     for key, text in call.arguments.items():

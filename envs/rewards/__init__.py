@@ -91,7 +91,7 @@ class RewardTraits:
     """What a run asks of a reward's config, by attributes of these names; the default holds where there is none."""
 
     streams: Mapping[str, str] = field(default_factory=dict)  # per-token reward streams: {name: override without it}
-    evaluates_only: str = ""  # why nothing may be trained on it
+    why_evaluation_only: str = ""  # why nothing may be trained on it
     length_limit: int | None = None  # `max_length` in tokens, where the reward looks at how near a response comes
     env_problem: Callable[[Any], str] = lambda env: ""  # why it cannot score the episodes of this environment's config
 

@@ -50,7 +50,7 @@ class SummaryRewardConfig:
     """Judge that summarises the answer. Without one, rules read the answer."""
 
     @property
-    def evaluates_only(self) -> str:
+    def why_evaluation_only(self) -> str:
         """Why nothing may be trained on it; "" where it may."""
         if self.kind != "wikidyk" or self.judge.given:
             return ""

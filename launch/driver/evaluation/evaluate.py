@@ -160,7 +160,7 @@ async def finish_evaluation(run: Run, evaluation: Evaluation, apart: Path | None
     mixed = f"; weights of versions {evaluation.version} to {newest}" if newest > evaluation.version else ""
     together = combine_plays(evaluation.plays, {name: result.played for name, result in results.items()})[0]
     run.note("evaluation", f"held-out {measure} {at}: {'; '.join([describe_results(results), *together])}{mixed}")
-    run.count_untrained_tokens(evaluation.tokens, evaluation.discarded)
+    run.add_evaluation_tokens(evaluation.tokens, evaluation.discarded)
     # What the run began with stays its first number, whatever later stages begin with.
     if evaluation.when == "after" or (evaluation.when == "before" and "before" not in state.eval_measure):
         state.eval_measure[evaluation.when] = measure

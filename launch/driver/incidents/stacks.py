@@ -65,7 +65,7 @@ def read_stack(pid: int, deadline_s: float = EACH_S) -> Stack:
     if not stack.problem or state_of(pid) in ("stopped", "gone"):
         return stack
     threads = parse_written(stack_signal.ask(pid, ASK_S))
-    return Stack(format_threads(threads), place(threads)) if threads else stack
+    return Stack(format_threads(threads), innermost_frame_line(threads)) if threads else stack
 
 
 def ask_pyspy(pid: int, deadline_s: float) -> Stack:
@@ -83,7 +83,7 @@ def ask_pyspy(pid: int, deadline_s: float) -> Stack:
         return Stack("", "", explain(result.stderr))
     try:
         threads = [decode_lenient(Thread, thread) for thread in json.loads(result.stdout)]
-        return Stack(format_threads(threads), place(threads))
+        return Stack(format_threads(threads), innermost_frame_line(threads))
     except (ValueError, TypeError):
         return Stack("", "", "py-spy gave no stack")
 
@@ -121,7 +121,7 @@ def format_threads(threads: Sequence[Thread]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def place(threads: Sequence[Thread]) -> str:
+def innermost_frame_line(threads: Sequence[Thread]) -> str:
     """In one line, the innermost line of ours in any thread, the main one first, and what of a library it called.
 
     An actor's own code need not run in its main thread. Without one of ours, where the main thread stands.

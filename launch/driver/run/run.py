@@ -274,7 +274,7 @@ class Run:
         self.state.stage_step += 1
         self.state.trained += trained
 
-    def count_untrained_tokens(self, generated: int, discarded: int) -> None:
+    def add_evaluation_tokens(self, generated: int, discarded: int) -> None:
         """Tokens of an evaluation, which belong to no step."""
         for account in filter(None, (self.state, self.before_row)):
             account.generated += generated

@@ -58,7 +58,7 @@ class RL(Stage):
                 found="dpo",
                 expected="a generate stage, and then one of kind dpo with its name as data",
             )
-        if reason := traits_of(recipe.reward).evaluates_only:
+        if reason := traits_of(recipe.reward).why_evaluation_only:
             raise BadInput(reason, where=where)
         _check_streams(where, recipe)
         _check_signal(where, recipe)

@@ -37,7 +37,7 @@ from launch.driver.run.saving import checkpoint, checkpoint_is_due
 from launch.driver.run.tasks import StopRequested
 from launch.driver.run.updating import update
 from launch.driver.run.written import choose_written
-from launch.driver.stages.engine_metrics import engine_metrics
+from launch.driver.stages.rollout_metrics import rollout_metrics
 from launch.driver.stages.solved_metrics import solved_metrics
 from learners.algorithms import make_algorithm
 from rlsys.alternating_cards import Side
@@ -199,7 +199,7 @@ class Stepper:
             run.state.add_publish(published["weights/publish_s"])
             run.journal.publish(version, step=row.step)
         await self.buffer.release(self.buffer.groups_per_step, live_version=version)
-        metrics = {**metrics, **run.sync.gap, **self.curriculum.row(), **run.cards.row(), **await engine_metrics(run)}
+        metrics = {**metrics, **run.sync.gap, **self.curriculum.row(), **run.cards.row(), **await rollout_metrics(run)}
         metrics |= self.evaluations.row()
         run.journal.commit()
         return metrics

@@ -78,8 +78,9 @@ def _evaluation_files(run: Run, folder: Path, play: str) -> Iterator[tuple[Measu
         yield from ((row, path) for path in (plain, Path(f"{plain}.gz")) if path.is_file())
 
 
-def read_episodes(row: Measurement, path: Path) -> Measurement:
-    """The means of a file's episodes, at the step of `row`. Raises BadInput for a damaged line."""
+def average_episodes(row: Measurement, path: Path) -> Measurement:
+    """The means of a file's episodes, at the step of `row`; without verdicts where none can be read. Raises BadInput
+    for a damaged line."""
     lines = enumerate(read_lines(path), start=1)
     means = values(merge(measure_episode(read_trajectory(line, f"{path} line {number}")) for number, line in lines))
     if means.get("verdict/unparsable") == 1:  # judgements of another kind, such as summaries of answers

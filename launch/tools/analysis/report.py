@@ -16,7 +16,7 @@ from launch.run_dir.runs import Measurement, Run
 from launch.run_dir.settings import SeedGroup
 from launch.tools.analysis.curves import By, Chart, Curve, add_derived, any_calls, average_finish, build_charts
 from launch.tools.analysis.draw import draw_curves, draw_entries, draw_scatters, smoothing_window
-from launch.tools.analysis.episodes import TRAINING, find_files, read_episodes
+from launch.tools.analysis.episodes import TRAINING, average_episodes, find_files
 from launch.tools.analysis.figures import FIGURES, PANELS
 from launch.tools.analysis.results import Entry, Scatter, collect_results, common_paper_figures, correlate_rewards
 from rlsys.files import replace_file
@@ -40,7 +40,7 @@ def make_figures(settings: Sequence[SeedGroup[Run]], request: Request) -> dict[s
     runs = [run for setting in settings for run in setting.runs]
     sources, training = {FIGURES[name].source for name in request.figures}, request.episodes == TRAINING
     needs_texts = "episodes" in sources or ("finish" in sources and not training)
-    texts = _read_texts(runs, request.episodes) if needs_texts else {}
+    texts = _average_episode_files(runs, request.episodes) if needs_texts else {}
     calling, last = any_calls(runs), LAST if training else 1
     rows_of: Mapping[str, Callable[[Run], Sequence[Measurement]]] = {
         "rows": lambda run: add_derived(run.rows, calling),
@@ -59,12 +59,13 @@ def make_figures(settings: Sequence[SeedGroup[Run]], request: Request) -> dict[s
     return lines
 
 
-def _read_texts(runs: Sequence[Run], episodes: str) -> dict[Run, list[Measurement]]:
+def _average_episode_files(runs: Sequence[Run], episodes: str) -> dict[Run, list[Measurement]]:
+    """The means of each file of episodes. episodes: those of training, or the play of evaluations that is named."""
     files = [(run, row, path) for run in runs for row, path in find_files(run, episodes)]
     measurements: dict[Run, list[Measurement]] = {run: [] for run in runs}
     with Bar() as show:
         for done, (run, row, path) in enumerate(files, start=1):
-            measurements[run].append(read_episodes(row, path))
+            measurements[run].append(average_episodes(row, path))
             show("files of episodes", done, len(files))
     return measurements
 

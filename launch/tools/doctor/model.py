@@ -78,7 +78,7 @@ def _examine_config(path: str, recipe: RecipeConfig, count: int | None) -> Itera
         return
     engine, rank, there = _memory_here(recipe, count)
     yield "memory, CPU", f"an engine {engine:.1f} GB, a rank {rank:.1f} GB; here {there:.0f} GB"
-    plan = _plan_on_gpu(recipe, count)
+    plan = _plan_gpu_memory(recipe, count)
     if not plan.rows:
         yield "memory, GPU", plan.model
         return
@@ -93,16 +93,16 @@ def _memory_here(recipe: RecipeConfig, count: int) -> tuple[float, float, float]
     return engine_mb * 2**20 / GIGA, rank_mb * 2**20 / GIGA, psutil.virtual_memory().total / GIGA
 
 
-def _plan_on_gpu(recipe: RecipeConfig, count: int) -> GpuPlan:
+def _plan_gpu_memory(recipe: RecipeConfig, parameters: int) -> GpuPlan:
     on_gpu = resolve(recipe, DEVICES["cuda"])
     training = StageConfig(name="rl", kind="rl", steps=1, config=on_gpu)
-    return gpu_plan(on_gpu, [training], DEVICES["cuda"], count)
+    return gpu_plan(on_gpu, [training], DEVICES["cuda"], parameters)
 
 
 def _too_large(recipe: RecipeConfig, count: int) -> str | None:
     """Why this machine cannot train it."""
     if local_gpus():
-        return _plan_on_gpu(recipe, count).problem
+        return _plan_gpu_memory(recipe, count).problem
     engine, rank, there = _memory_here(recipe, count)
     return (
         None

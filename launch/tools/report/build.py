@@ -26,7 +26,7 @@ from launch.tools.report.headline import headline
 from launch.tools.report.over_seeds import judge_settings
 from launch.tools.report.seconds import account_for_seconds
 from launch.tools.report.tables import TableSource, make_tables
-from launch.tools.report.tiles import describe_trust, make_tiles, most_serious_tiles
+from launch.tools.report.tiles import make_tiles, most_serious_tiles, rollout_fidelity_verdict
 from launch.tools.report.verdict import Verdict, judge_learning
 from launch.tools.report.words import json_scalar
 from rlsys.untrusted import visible
@@ -70,7 +70,7 @@ def _single_run_report(run: RunDirectory, verdict: Verdict, episodes: Episodes |
         "format": FORMAT,
         "title": visible(run.path.name),
         "runs": [_run_json(run, "", verdict)],
-        "trust": describe_trust(tiles, run.state) if stage is not None else None,
+        "trust": rollout_fidelity_verdict(tiles, run.state) if stage is not None else None,
         "tiles": [tile.to_json() for tile in most_serious_tiles(tiles)],
         "advice": [entry.to_json() for entry in advice],
         "time": _with_phase_colours(account_for_seconds(stage), charts)

@@ -45,8 +45,10 @@ def most_serious_tiles(tiles: Sequence[Tile]) -> list[Tile]:
     return sorted(tiles, key=lambda tile: WEIGHTS.get(tile.level, len(WEIGHTS)))[:SHOWN]
 
 
-def describe_trust(tiles: Sequence[Tile], state: str) -> dict[str, str]:
-    """In words: whether what was trained is what was sampled and graded. state: the run's."""
+def rollout_fidelity_verdict(tiles: Sequence[Tile], state: str) -> dict[str, str]:
+    """{"level": "good", "text": "as far as one seed tells: ..."}: whether what was trained is what was sampled and
+    graded, by the lag, the gap between engine and learner, and the failures. level: good, bad, unknown. state: the
+    run's."""
     known = [tile for tile in tiles if tile.label in SOUND and tile.level != "none"]
     doubts = [f"{tile.label} {tile.value} ({tile.note})" for tile in known if tile.level == "bad"]
     if doubts:

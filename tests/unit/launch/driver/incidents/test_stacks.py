@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import pytest
 
 from launch.driver.incidents import stacks
-from launch.driver.incidents.stacks import Stack, explain, parse_written, place, read_stack
+from launch.driver.incidents.stacks import Stack, explain, innermost_frame_line, parse_written, read_stack
 
 CODE = """
 import sys, threading, time
@@ -61,9 +61,9 @@ Current thread 0x00007f02 (most recent call first):
 def test_the_place_is_the_innermost_line_that_is_no_library() -> None:
     threads = parse_written(WRITTEN)
     assert [thread.thread_name for thread in threads] == ["0x00007f01", "MainThread"]
-    assert place(threads) == "update (x/learners/rank.py:41), in backward"
-    assert place(threads[:1]) == "wait (lib/python3.11/threading.py:320)"
-    assert place([]) == ""
+    assert innermost_frame_line(threads) == "update (x/learners/rank.py:41), in backward"
+    assert innermost_frame_line(threads[:1]) == "wait (lib/python3.11/threading.py:320)"
+    assert innermost_frame_line([]) == ""
 
 
 @pytest.mark.parametrize(

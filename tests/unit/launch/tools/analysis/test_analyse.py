@@ -17,7 +17,7 @@ from launch.run_dir.runs import Measurement, Run, read_run
 from launch.run_dir.settings import group_runs
 from launch.tools.analysis.curves import add_derived, any_calls, average_finish, build_charts
 from launch.tools.analysis.draw import moving_average
-from launch.tools.analysis.episodes import find_files, measure_episode, read_episodes
+from launch.tools.analysis.episodes import average_episodes, find_files, measure_episode
 from launch.tools.analysis.figures import FIGURES, PANELS, Panel, select_keys
 from launch.tools.analysis.results import collect_results, common_paper_figures, correlate_rewards
 from rlsys.metrics import merge, values
@@ -68,7 +68,7 @@ def means(*lines: Mapping[str, Any]) -> dict[str, float]:
 
 
 def read(found: Run, episodes: str) -> list[Measurement]:
-    return [read_episodes(row, path) for row, path in find_files(found, episodes)]
+    return [average_episodes(row, path) for row, path in find_files(found, episodes)]
 
 
 # -- runs and settings -------------------------------------------------------------------------------------------------

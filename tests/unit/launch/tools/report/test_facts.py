@@ -20,7 +20,7 @@ from launch.tools.report.facts import Stage, main_stage
 from launch.tools.report.headline import headline
 from launch.tools.report.packing import make_pack
 from launch.tools.report.redact import redact
-from launch.tools.report.tiles import SOUND, Tile, describe_trust
+from launch.tools.report.tiles import SOUND, Tile, rollout_fidelity_verdict
 from launch.tools.report.verdict import Verdict, judge_learning, tasks_needed
 from launch.tools.report.words import number, p_value, round_count, share
 from tests.makers.made import jsonl, records
@@ -137,10 +137,13 @@ def test_what_is_unusual_comes_first_and_a_gap_over_its_limit_is_not_to_be_trust
 
 def test_what_was_not_measured_is_not_trusted_and_a_failed_run_no_further_than_it_went() -> None:
     tiles = [Tile(label, "", "", "ok", "") for label in SOUND]
-    assert describe_trust(tiles, "done")["level"] == "good"
-    assert describe_trust(tiles, "failed")["text"].startswith("up to where it failed")
-    assert (describe_trust([], "done")["level"], describe_trust(tiles[2:], "done")["level"]) == ("unknown", "unknown")
-    assert all(name in describe_trust(tiles[2:], "done")["text"] for name in ("lag", "gap", "failures"))
+    assert rollout_fidelity_verdict(tiles, "done")["level"] == "good"
+    assert rollout_fidelity_verdict(tiles, "failed")["text"].startswith("up to where it failed")
+    assert (rollout_fidelity_verdict([], "done")["level"], rollout_fidelity_verdict(tiles[2:], "done")["level"]) == (
+        "unknown",
+        "unknown",
+    )
+    assert all(name in rollout_fidelity_verdict(tiles[2:], "done")["text"] for name in ("lag", "gap", "failures"))
 
 
 @pytest.mark.parametrize(("lags", "bounds", "level"), [([3, 1], [3, 1], "ok"), ([3, 2], [3, 1], "bad")])

@@ -13,7 +13,7 @@ from launch.driver.run.run import Run
 from rlsys.metrics import merge, values
 
 
-async def engine_metrics(run: Run) -> Mapping[str, float]:
+async def rollout_metrics(run: Run) -> Mapping[str, float]:
     statuses = await run.pool.status()
     gauges = values(merge([IDLE.row(), *(status.engine.row() for status in statuses)]))
     return (

@@ -8,7 +8,7 @@ from typing import Any
 
 from actors.specs import IDLE
 from actors.worker import WorkerStatus
-from launch.driver.stages.engine_metrics import engine_metrics
+from launch.driver.stages.rollout_metrics import rollout_metrics
 
 
 def test_times_and_memory_are_summed_over_the_workers() -> None:
@@ -22,7 +22,7 @@ def test_times_and_memory_are_summed_over_the_workers() -> None:
         return [status(1.0), status(10.0)]
 
     run: Any = SimpleNamespace(pool=SimpleNamespace(status=statuses, restarts={"rollout:0": 2}, lost=1))
-    row = asyncio.run(engine_metrics(run))
+    row = asyncio.run(rollout_metrics(run))
     names = ("engine/busy_s", "engine/alive_s", "engine/rss_mb", "engine/cpu_s", "rollout/cpu_s")
     assert [row[name] for name in names] == [11.0, 22.0, 33.0, 44.0, 55.0]
     assert (row["engine/restarts"], row["engine/lost"]) == (2.0, 1)
