@@ -18,9 +18,9 @@ BUDGET = {
     "envs": 27_645,
     "actors": 6_165,
     "learners": 5_922,
-    "launch": 40_545,
+    "launch": 40_549,
     "benchmarks": 9_811,
-    "tests": 88_419,
+    "tests": 88_422,
 }
 
 
