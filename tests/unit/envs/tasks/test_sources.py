@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from envs.tasks.files import Located, read_records
-from envs.tasks.formats import FORMATS, read_source, recognise
+from envs.tasks.formats import FOREIGN, FORMATS, read_source, recognise
 from envs.tasks.hub import choose_files, is_hub_name
 from rlsys.errors import BadInput
 from rlsys.examples import read_answer
@@ -646,3 +646,9 @@ def test_slices_of_public_data_are_read_whole(name: str, count: int, answer: str
 def test_slices_for_other_readers_are_refused(name: str) -> None:
     with pytest.raises(BadInput, match="line 1: .* reads, expected questions with answers"):
         read_source(str(DATA / name))
+
+
+@pytest.mark.parametrize("fields", list(FOREIGN))
+def test_records_of_other_readers_are_refused_by_their_fields_alone(fields: tuple[str, ...], tmp_path: Path) -> None:
+    with pytest.raises(BadInput, match="expected questions with answers"):
+        read_source(str(jsonl(tmp_path / "records.jsonl", [dict.fromkeys(fields, "x")])))
