@@ -143,7 +143,8 @@ class ChildProcess:
                 async with asyncio.timeout(heirs_s):
                     while await self.output.read(1 << 16):  # asyncio sees no end of it before what it wrote is read
                         pass
-            await self._wait_for_end(heirs_s)
+                    await self._process.wait()
+                    await asyncio.wait([self._draining])
         self._draining.cancel()
         if not self._input.is_closing():
             self._input.transport.abort()  # what is not written yet is not waited for

@@ -15,12 +15,12 @@ FUNCTION_LINES, FILE_LINES = 60, 400
 # its commit says what the lines are worth; one that removes lines lowers it.
 BUDGET = {
     "rlsys": 9_264,
-    "envs": 27_645,
+    "envs": 27_646,
     "actors": 6_165,
     "learners": 5_922,
     "launch": 40_549,
     "benchmarks": 9_811,
-    "tests": 88_428,
+    "tests": 88_451,
 }
 
 
