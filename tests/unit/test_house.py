@@ -20,7 +20,7 @@ BUDGET = {
     "learners": 5_922,
     "launch": 40_549,
     "benchmarks": 9_811,
-    "tests": 88_451,
+    "tests": 88_461,
 }
 
 
