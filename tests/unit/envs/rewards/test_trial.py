@@ -1,15 +1,9 @@
 """A reward function of a user's own is tried before a run: what always raises or compares is refused by its name."""
 
-import asyncio
 import json
-import multiprocessing
 import os
-import random
-import re
-import subprocess
 import time
 from pathlib import Path
-from typing import Any
 
 import psutil
 import pytest
@@ -24,6 +18,7 @@ from rlsys.types import Task
 from tests.makers.made import jsonl
 from tests.refused import refused
 
+OWN = "tests.fakes.reward_functions"
 TASKS = [Task(task_id=f"t:{n}", question=f"{n} + 1?", answers=(str(n + 1),), record={"level": n}) for n in range(4)]
 
 
@@ -33,146 +28,8 @@ def patient(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(trial, "TRIAL_S", 600.0)
 
 
-def length(completions: Any, **columns: Any) -> list[float]:
-    return [float(len(completion[0]["content"])) for completion in completions]
-
-
-def boom(completions: Any, **columns: Any) -> list[float]:
-    raise KeyError("stock")
-
-
-def boom_on_the_first(completions: Any, level: Any, **columns: Any) -> list[float]:
-    return [1 / level[0]]
-
-
-def insists_on_tags(completions: Any, **columns: Any) -> list[float]:
-    return [float(len(completion[0]["content"].split("<answer>")[1])) for completion in completions]
-
-
-def reads_a_tool(completions: Any, **columns: Any) -> list[float]:
-    return [float(completion[1]["role"] == "tool") for completion in completions]
-
-
-def reads_its_own_form(completions: Any, **columns: Any) -> list[float]:
-    return [float(re.search("<score>(.*)</score>", completion[0]["content"]).group(1)) for completion in completions]  # type: ignore[union-attr]
-
-
-def raises_itself(completions: Any, **columns: Any) -> list[float]:
-    raise ValueError("never")
-
-
-def needs_a_variable(completions: Any, **columns: Any) -> list[float]:
-    return [float(os.environ["RLSYS_NOT_HERE"])] * len(completions)
-
-
-def needs_a_file(completions: Any, **columns: Any) -> list[float]:
-    return [float(len(Path("/nowhere/scores").read_text()))] * len(completions)
-
-
-def starts_a_process(completions: Any, **columns: Any) -> list[float]:
-    with multiprocessing.get_context("fork").Pool(1) as pool:
-        return pool.map(float, [1] * len(completions))
-
-
-def leaves_a_process(completions: Any, word: Any, **columns: Any) -> list[float]:
-    subprocess.Popen(["sleep", "3600"], env={"PATH": os.environ["PATH"], "WORD": word[0]})
-    return [1.0] * len(completions)
-
-
-def rank(completions: Any, **columns: Any) -> list[float]:
-    texts = [completion[0]["content"] for completion in completions]
-    return [sorted(texts, key=len).index(text) + 1.0 for text in texts]
-
-
-async def rank_later(completions: Any, **columns: Any) -> list[float]:
-    await asyncio.sleep(0)
-    return [value - len(completions) / 2 for value in length(completions)]
-
-
-def draws(completions: Any, **columns: Any) -> list[float]:
-    return [random.random() for _ in completions]
-
-
-def first_alone(completions: Any, **columns: Any) -> list[float]:
-    return [float(len(completions[0][0]["content"]))]
-
-
-def words(completions: Any, **columns: Any) -> Any:
-    return ["good" for _ in completions]
-
-
-def no_server(completions: Any, **columns: Any) -> Any:
-    try:
-        raise ConnectionRefusedError(111)
-    except OSError as error:
-        raise RuntimeError("the judge does not answer") from error
-
-
-def leaves(completions: Any, **columns: Any) -> Any:
-    os._exit(3)
-
-
-def minutes(completions: Any, **columns: Any) -> Any:
-    time.sleep(600)
-
-
-def writes(completions: Any, **columns: Any) -> list[float]:
-    print("seen")
-    return [0.0 for _ in completions]
-
-
-def misspelt(completions: Any, anwser: Any = None) -> list[float]:
-    return [float(len(completion[0]["content"])) for completion in completions]
-
-
-def wants_two_tags(completions: Any, **columns: Any) -> list[float]:
-    """As Search-R1's, which is called with the prompt before the response, and passes over the example in it."""
-    return [float(completion[-1]["content"].count("</answer>") >= 2) for completion in completions]
-
-
-def compute_score_em(solution_str: str, ground_truth: Any, method: str = "strict", format_score: float = 0.0) -> float:
-    """As Search-R1's, which gives 0 to all that has one <answer>."""
-    matches = re.findall("<answer>(.*?)</answer>", solution_str)
-    return float(len(matches) >= 2 and matches[-1] == ground_truth)
-
-
-def finds_the_answer(completions: Any, answer: Any, **columns: Any) -> list[float]:
-    """1 for every form of the right one."""
-    return [float(answer[0] in completion[-1]["content"]) for completion in completions]
-
-
-def finds_it_in_tags(completions: Any, answer: Any, **columns: Any) -> list[float]:
-    """Nothing without them, and for the right one in them always the same."""
-    said = [re.search(r"<answer>\D*?(\d+)", completion[-1]["content"]) for completion in completions]
-    return [float(match.group(1) == key) for match, key in zip(said, answer, strict=True)]  # type: ignore[union-attr]
-
-
-def always_one(completions: Any, **columns: Any) -> list[float]:
-    return [1.0 for _ in completions]
-
-
-def silent(completions: Any, **columns: Any) -> list[float | None]:
-    return [None for _ in completions]
-
-
-async def waits(completions: Any, **columns: Any) -> list[float]:
-    return [0.0 for _ in completions]
-
-
-def unawaited(completions: Any, **columns: Any) -> Any:
-    return waits(completions)
-
-
-def compute_score(solution_str: str, ground_truth: str) -> float:
-    return float(solution_str == ground_truth)
-
-
-def compute_none(solution_str: str, ground_truth: str) -> float:
-    raise ValueError(solution_str)
-
-
 def config(*names: str) -> FunctionsRewardConfig:
-    return FunctionsRewardConfig(functions={f"{__name__}.{name}": 1.0 for name in names})
+    return FunctionsRewardConfig(functions={f"{OWN}.{name}": 1.0 for name in names})
 
 
 def test_functions_that_give_rewards_pass() -> None:
@@ -183,7 +40,7 @@ def test_functions_that_give_rewards_pass() -> None:
 @pytest.mark.parametrize(
     ("name", "says"),
     [
-        ("boom", "KeyError: 'stock' (test_trial.py:"),
+        ("boom", "KeyError: 'stock' (reward_functions.py:"),
         ("compute_none", "ValueError"),
         ("words", "returned 'good'"),
         ("rank", "; together "),
@@ -192,7 +49,7 @@ def test_functions_that_give_rewards_pass() -> None:
     ],
 )
 def test_one_that_always_fails_or_compares_is_refused(name: str, says: str) -> None:
-    with refused("reward.functions", found=f"{__name__}.{name}", says=says):
+    with refused("reward.functions", found=f"{OWN}.{name}", says=says):
         try_functions(config("length", name), TASKS)
 
 
@@ -237,7 +94,7 @@ def test_a_function_that_always_raises_is_refused_before_a_run_and_told_to_one_t
     rows = [{"prompt": f"{n} + 1?", "answer": str(n + 1)} for n in range(4)]
     data = jsonl(tmp_path / "tasks.jsonl", rows)
     keys = ["stages.sft=null", "env.name=prompts", f"env.data={data}", "reward.name=functions"]
-    run = compose("quickstart", [*keys, f"reward.functions={{{__name__}.boom: 1}}"])
+    run = compose("quickstart", [*keys, f"reward.functions={{{OWN}.boom: 1}}"])
     with refused("reward.functions", says="in boom"):
         try_functions_of(scored_recipes(run, run.stages[0]))
     warnings: list[str] = []
@@ -250,8 +107,8 @@ def test_what_scores_an_evaluation_set_is_tried_too(kind: str, tmp_path: Path) -
     rows = [{"prompt": [{"role": "user", "content": f"{n} + 1?"}], "answer": str(n + 1)} for n in range(4)]
     recipe = {
         "env": {"name": "prompts", "data": str(jsonl(tmp_path / "tasks.jsonl", rows)), "held_out_tasks": 1},
-        "reward": {"name": "functions", "functions": {f"{__name__}.length": 1}},
-        "eval": {"sets": {"one": {"reward": {"functions": {f"{__name__}.boom": 1}}}}},
+        "reward": {"name": "functions", "functions": {f"{OWN}.length": 1}},
+        "eval": {"sets": {"one": {"reward": {"functions": {f"{OWN}.boom": 1}}}}},
         "stages": [{"name": "one", "kind": kind} | ({"steps": 1} if kind == "rl" else {})],
     }
     (tmp_path / "own.yaml").write_text(json.dumps(recipe))
@@ -281,14 +138,14 @@ def test_functions_are_tried_once(monkeypatch: pytest.MonkeyPatch, capsys: pytes
 def test_what_another_text_or_place_may_have_is_no_refusal(
     name: str, says: str, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    assert try_functions(FunctionsRewardConfig(functions={f"{__name__}.{name}": 1.0}), TASKS) == ""
+    assert try_functions(FunctionsRewardConfig(functions={f"{OWN}.{name}": 1.0}), TASKS) == ""
     assert says in capfd.readouterr().err
 
 
 def test_what_a_function_starts_ends_with_the_trial() -> None:
     word = f"trial-{os.getpid()}-{time.time_ns()}"
     tasks = [Task(task_id="t", question="?", answers=("1",), record={"word": word})]
-    assert try_functions(FunctionsRewardConfig(functions={f"{__name__}.leaves_a_process": 1.0}), tasks) == ""
+    assert try_functions(FunctionsRewardConfig(functions={f"{OWN}.leaves_a_process": 1.0}), tasks) == ""
     assert not [process for process in psutil.process_iter() if _word_of(process) == word]
 
 
