@@ -35,8 +35,10 @@ class Event:
 
     time: float = 0.0  # since 1970; 0 where the line does not say it
     step: int | None = None
+    stage: str = ""
     kind: str = ""
     who: str = ""  # the part of the run
+    sign: str = ""  # of a health event; "" where an earlier rlsys did not say it
     text: str = ""
     detected_s: float | None = None
     recovered_s: float | None = None

@@ -11,6 +11,7 @@ from typing import Any, Literal, get_args
 
 State = Literal["running", "done", "stopped", "failed", "killed"]
 LOCK = ".lock"
+OVER: Sequence[State] = ("done", "stopped", "failed")  # states in which the summary is of the newest process
 ENDINGS = ("stop", "end")  # kinds of events after which no process works in the directory
 
 

@@ -173,7 +173,7 @@ async def finish_evaluation(run: Run, evaluation: Evaluation, apart: Path | None
     run.journal.seal(evaluation_line(stage.name, evaluation.when, evaluation.step), run.dir.save_evaluation(row))
     lines, stages = run.dir.evaluations(), run.config.stages
     for finding in [*find_drop(lines, stages), *find_cut_off(lines, stages)] if evaluation.when == "during" else ():
-        run.note("health", f"health: {finding.describe()}")
+        run.note("health", f"health: {finding.describe()}", sign=finding.what)
         run.journal.note(stage.name, evaluation.step, finding.says)
     written = evaluation_report(place | account, evaluation.plays, results)
     name = evaluation_name(stage.name, evaluation.when, evaluation.step)

@@ -2,7 +2,7 @@
 
     {"time": 1790131053.2, "step": 12, "stage": "rl", "kind": "lost", "who": "rollout:0", "text": ".."}
 
-Rows of steps that a resumed run takes again stay: what broke did break.
+A health row names its `sign`. Rows of steps that a resumed run takes again stay: what broke did break.
 """
 
 from __future__ import annotations
@@ -47,8 +47,8 @@ class Events:
         """From now on incidents that are logged in this process are rows too."""
         logging.getLogger(OURS).addHandler(self._handler)
 
-    def add(self, kind: Kind, text: str, *, who: str = "", **numbers: float | None) -> None:
-        self._add(kind, who, text, numbers)
+    def add(self, kind: Kind, text: str, *, who: str = "", sign: str = "", **numbers: float | None) -> None:
+        self._add(kind, who, text, numbers, sign)
 
     def add_incident(self, incident: Incident) -> None:
         numbers = {name: getattr(incident, name) for name in ("detected_s", "recovered_s", "groups")}
@@ -61,9 +61,10 @@ class Events:
                 os.close(self._file)
             self._file = None
 
-    def _add(self, kind: str, who: str, text: str, numbers: dict[str, float | None]) -> None:
+    def _add(self, kind: str, who: str, text: str, numbers: dict[str, float | None], sign: str = "") -> None:
         step, stage = self._where()
         row: dict[str, Any] = {"time": round(time.time(), 3), "step": step, "stage": stage, "kind": kind, "who": who}
+        row |= {"sign": sign} if sign else {}
         row["text"] = visible_lines(text)
         row |= {name: round(value, 3) for name, value in numbers.items() if value is not None}
         line = (json.dumps(row) + "\n").encode()

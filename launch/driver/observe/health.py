@@ -61,17 +61,18 @@ class HealthMonitor:
         self._last_row: HealthRow | None = None
         self._findings: dict[str, Finding] = {}
 
-    def see(self, metrics: Mapping[str, Any]) -> list[str]:
-        """What is worth saying after this row of metrics."""
+    def see(self, metrics: Mapping[str, Any]) -> dict[str, str]:
+        """What is worth saying after this row of metrics, by the name of its sign."""
         self._last_row = row = read_row(metrics)
         self._history.see(row)
-        new = []
+        new = {}
         for name, sign in SIGNS.items():
             says = sign.says(self._history, row)
             streak = self._streaks.get(name, NO_STREAK).after(_evidence(sign.proof, row) if says else 0)
             self._streaks[name] = streak
             if says and self._is_proven(name, streak) and self._note(name, says, row.step, streak.steps):
-                new.append(f"{streak.steps} steps in a row: {says}" if streak.steps > 1 else f"step {row.step}: {says}")
+                since = f"{streak.steps} steps in a row" if streak.steps > 1 else f"step {row.step}"
+                new[name] = f"{since}: {says}"
         return new
 
     def record_failure(self, failure: Failure | None) -> None:

@@ -230,10 +230,10 @@ class Run:
 
     # -- what happens -------------------------------------------------------------------------------------------------
 
-    def note(self, kind: Kind, text: str, *, who: str = "", **numbers: float | None) -> None:
+    def note(self, kind: Kind, text: str, *, who: str = "", sign: str = "", **numbers: float | None) -> None:
         """On the terminal, and into events.jsonl."""
         self.progress.say(text)
-        self.events.add(kind, text, who=who, **numbers)
+        self.events.add(kind, text, who=who, sign=sign, **numbers)
 
     def begin(self, kind: Kind, text: str) -> None:
         """The same of something that takes a while, and is awaited from now on."""
@@ -292,8 +292,8 @@ class Run:
         watch = self.active.watch
         if watch is not None:
             watch.record_failure(raised)
-        for says in watch.see(line) if watch is not None else ():
-            self.note("health", f"health: {says}")
+        for sign, says in watch.see(line).items() if watch is not None else ():
+            self.note("health", f"health: {says}", sign=sign)
             self.journal.note(row.stage, row.step, says)
 
 

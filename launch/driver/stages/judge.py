@@ -131,7 +131,7 @@ class Judge(Stage):
             )  # fmt: skip
             await run.tasks.until(judging)
             if line := unread_line(service):
-                run.note("health", f"stage {stage.name}: {line}")
+                run.note("health", f"stage {stage.name}: {line}", sign="unread")
         finally:
             store.close()
             await service.close()

@@ -15,14 +15,13 @@ from launch.run_dir.directory import RunDirectory, read_directory
 from launch.run_dir.lines import whole_lines
 from launch.run_dir.names import EVALUATIONS, METRICS, evaluation_line, metrics_line
 from launch.run_dir.rows import StepRow, step_row
-from launch.run_dir.state import State
+from launch.run_dir.state import OVER, State
 from rlsys.errors import BadInput
 from rlsys.journal import Begin, Finished, Ledger, Other, Row, Sealed, ledger, read_row, split_late, surviving_rows
 from rlsys.jsonl import json_object
 from rlsys.seals import Link, digest_of, follow
 
 JOURNAL, SUMMARY = "journal.jsonl", "summary.json"
-OVER = ("done", "stopped", "failed")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,9 +11,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from launch.driver.observe.health import Finding
+from launch.driver.observe.held_out import OF_EVALUATIONS
 from launch.driver.observe.signs import Severity
 from launch.run_dir.directory import RunDirectory
 from launch.run_dir.episodes import Episodes
+from launch.run_dir.rows import Event
+from launch.run_dir.state import OVER
 from launch.tools.report.facts import Stage, holds_gpus, main_stage
 from launch.tools.report.verdict import Verdict
 from rlsys.untrusted import visible
@@ -73,9 +76,27 @@ def make_situation(run: RunDirectory, verdict: Verdict, episodes: Episodes | Non
 
 
 def read_findings(run: RunDirectory) -> list[Finding]:
-    """Of the summary. A number that it lacks is 0."""
+    """Of the summary, whose numbers are 0 where it lacks them.
+
+    Without one, or with that of an earlier process, of the health events too. They name no sign (`what` is "") in a run
+    of an earlier rlsys.
+    """
     rows = run.summary.get("health")
-    return [_read_finding(row) for row in rows if isinstance(row, dict)] if isinstance(rows, list) else []
+    summed_up = [_read_finding(row) for row in rows if isinstance(row, dict)] if isinstance(rows, list) else []
+    if isinstance(rows, list) and run.state in OVER:
+        return summed_up
+    noted = [_finding_of(event) for event in run.events_of("health") if event.sign or not summed_up]
+    by_sign = {(finding.stage, finding.what or finding.says): finding for finding in [*noted, *summed_up]}
+    evaluated = max((evaluation.step for evaluation in run.evaluations), default=0)  # it may be well again
+    return [
+        finding for finding in by_sign.values() if finding.what not in OF_EVALUATIONS or finding.last_step >= evaluated
+    ]
+
+
+def _finding_of(event: Event) -> Finding:
+    stage, what, says = map(bounded_text, (event.stage, event.sign, event.text.removeprefix("health: ")))
+    step = event.step or 0
+    return Finding(stage=stage, what=what, says=says, first_step=step, last_step=step, steps=0, of=0)
 
 
 def _read_finding(row: Mapping[str, Any]) -> Finding:

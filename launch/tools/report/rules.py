@@ -13,7 +13,7 @@ from launch.driver.observe import thresholds
 from launch.driver.observe.held_out import HELD_OUT, OF_EVALUATIONS
 from launch.driver.observe.signs import SIGNS
 from launch.run_dir.directory import RunDirectory
-from launch.tools.report.advice import LONGEST, Advice, Rule, Situation, bounded_text, read_findings
+from launch.tools.report.advice import LONGEST, Advice, Rule, Situation, read_findings
 from launch.tools.report.facts import Stage, count_episodes, count_groups, count_played
 from launch.tools.report.headline import failure_reason, last_step
 from launch.tools.report.words import mean, number, plural, score, share, total
@@ -53,27 +53,22 @@ def _resume_command(run: RunDirectory) -> str | None:
 
 
 def advise_on_health(run: Situation) -> Iterator[Advice]:
-    """The health findings in the run's summary, unchanged; without any, the health events of its log.
+    """The run's health findings, unchanged.
 
     Of a run that undid what it could do, that cure comes before what the wreck looks like.
     """
-    findings = read_findings(run.run)
-    for finding in sorted(findings, key=lambda finding: finding.what != HELD_OUT):
+    for finding in sorted(read_findings(run.run), key=lambda finding: finding.what != HELD_OUT):
         first, last, in_rows = finding.first_step, finding.last_step, finding.of > 0
         sign = SIGNS.get(finding.what)
         label, href = LINKS.get(finding.what, ("steps {first} to {last}", "#t?step={first}-{last}&play=none"))
         yield Advice(
-            rule=f"health: {finding.what}",
+            rule=f"health: {finding.what}" if finding.what else "health",
             level=sign.severity if sign is not None else OF_EVALUATIONS.get(finding.what, "wrong"),
             text=finding.describe() if in_rows else finding.says,
             label=label.format(first=first, last=last) if in_rows else "",
             href=href.format(first=first, last=last) if in_rows else "",
             steps=(first, last),
         )
-    if not findings:
-        for event in run.run.events_of("health"):
-            steps = (event.step or 0, event.step or 0)
-            yield Advice(rule="health", level="wrong", text=bounded_text(event.text), steps=steps)
 
 
 def advise_on_difficulty(run: Situation) -> Iterator[Advice]:

@@ -39,7 +39,7 @@ def rows(count: int, first: int = 1, **changes: Any) -> Iterable[dict[str, Any]]
 
 
 def said(watching: HealthMonitor, seen: Iterable[dict[str, Any]]) -> list[str]:
-    return [says for row in seen for says in watching.see(row)]
+    return [says for row in seen for says in watching.see(row).values()]
 
 
 def once(patience: int = PATIENCE, **changes: Any) -> str:

@@ -735,6 +735,8 @@ def test_what_is_wrong_is_said_once_and_kept(tmp_path: Path, capsys: pytest.Capt
         row for row in surviving_rows(read_journal(tmp_path / "run" / "journal.jsonl")) if isinstance(row, HealthNote)
     ]
     assert [row.step for row in noted][0] == 3 and noted[-1].says.endswith(easy["says"])
+    events = [event for event in records(tmp_path / "run" / "events.jsonl") if event["kind"] == "health"]
+    assert [(event["sign"], event["stage"]) for event in events] == [("silent", "rl"), ("untrained", "rl")]
 
 
 def test_a_run_that_has_not_begun_has_done_nothing_and_may_yet_train() -> None:

@@ -98,6 +98,29 @@ def test_of_a_run_without_a_summary_the_events_have_the_findings(tmp_path: Path)
     assert [(item.text, item.steps) for item in items] == [("3 steps in a row: x", (2, 2))]
 
 
+def noted(sign: str, step: int = 3, stage: str = "rl") -> dict[str, Any]:
+    return {"kind": "health", "step": step, "stage": stage, "text": f"health: step {step}: {sign}", "sign": sign}
+
+
+def test_of_a_run_that_was_killed_each_sign_is_said_once(tmp_path: Path) -> None:
+    """Whether several of its processes, an earlier one's summary, or a rule besides say it."""
+    rows, events = groups(95, 0.05), [noted("starved"), noted("raised", 5), noted("starved", 7)]
+    items = advice(tmp_path / "a", rows, summary=None, events=events)
+    assert rules(items) == ["health: raised", "ended_early", "health: starved"]
+    assert [(item.text, item.steps) for item in items[::2]] == [("step 5: raised", (5, 5)), ("step 7: starved", (7, 7))]
+    finding = {"stage": "rl", "what": "starved", "says": "x", "first_step": 1, "last_step": 4, "steps": 4, "of": 4}
+    earlier = {"status": "stopped", "steps": 4, "health": [finding]}
+    items = advice(tmp_path / "b", rows, summary=earlier, events=[*events, {"kind": "begin"}])
+    assert rules(items) == ["health: raised", "ended_early", "health: starved"]
+    other = advice(tmp_path / "c", rows, summary=None, events=[noted("starved", stage="warm")])
+    assert rules(other) == ["ended_early", "health: starved", "hard"]  # another stage's says nothing about this one
+    ended = {"status": "done", "steps": 12, "health": []}
+    assert rules(advice(tmp_path / "d", rows, summary=ended, events=events)) == ["hard"]  # it has all that held
+    by_parent = {"status": "done", "steps": 12}
+    lopsided = advice(tmp_path / "e", timed(0.6, 0.97), summary=by_parent, events=[noted("lopsided")], **GPU)
+    assert rules(lopsided) == ["move_gpus"]
+
+
 @pytest.mark.parametrize(
     ("errors", "opened_now", "level"), [(5.0, 0.0, "wrong"), (4.0, 0.0, None), (0.0, 1.0, "broken")]
 )
@@ -347,3 +370,11 @@ def test_a_run_that_got_worse_is_told_to_take_smaller_steps(tmp_path: Path) -> N
     said = {"stage": "rl", "what": "held_out", "says": "it fell", "first_step": 0, "last_step": 12, "steps": 0, "of": 0}
     run = evaluated(tmp_path / "said", lambda n: n % 20 > 0, lambda n: n % 4 > 0, summary={"health": [said]})
     assert "worse" not in rules(advise(run, judge_learning(run), None))
+
+
+def test_of_a_run_that_was_killed_the_newest_evaluation_says_whether_it_got_worse(tmp_path: Path) -> None:
+    for step, rule in ((12, "health: held_out"), (7, "worse")):
+        events = [noted("held_out", step)]
+        run = evaluated(tmp_path / rule, lambda n: n % 20 > 0, lambda n: n % 4 > 0, summary=None, events=events)
+        said = rules(advise(run, judge_learning(run), None))
+        assert [name for name in said if name in ("health: held_out", "worse")] == [rule]
