@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import asdict, dataclass, fields, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -21,6 +21,7 @@ from envs.papers.swirl.reward import FILTERS, SwirlRewardConfig, passes_filter, 
 from envs.rewards import make_reward
 from envs.services.guard import GuardConfig
 from envs.tasks.files import read_jsonl
+from launch.driver.observe.health import Finding
 from launch.driver.observe.progress import Progress
 from launch.driver.observe.tool_signs import JUDGE, ToolCounts, unread
 from launch.driver.run.run import Run
@@ -130,8 +131,7 @@ class Judge(Stage):
                 connect=lambda: service.connect(run.services.addresses, run.services.token),
             )  # fmt: skip
             await run.tasks.until(judging)
-            if line := unread_line(service):
-                run.note("health", f"stage {stage.name}: {line}", sign="unread")
+            note_unread(run, stage, service)
         finally:
             store.close()
             await service.close()
@@ -151,6 +151,15 @@ def open_verdicts(output: Path, stage: StageConfig, source: Path) -> tuple[LineS
         verdicts[verdict.line] = verdict
 
     return LineStore(verdicts_path(output), identify_judging(stage, source), known, what="a judge stage"), verdicts
+
+
+def note_unread(run: Run, stage: StageConfig, service: RewardService) -> None:
+    """As a finding of the run: a judge stage has no rows that a monitor could look at."""
+    if says := unread_line(service):
+        sign, step = "unread", run.state.step
+        finding = Finding(stage=stage.name, what=sign, says=says, first_step=step, last_step=step, steps=0, of=0)
+        run.state.health.append(asdict(finding))
+        run.note("health", f"health: {finding.describe()}", sign=sign)
 
 
 def unread_line(service: RewardService) -> str:

@@ -12,7 +12,18 @@ import pytest
 from actors.scoring import RewardService, ScoringSpec
 from envs.papers.swirl.reward import SwirlRewardConfig
 from envs.services.judge.config import JudgeConfig
-from launch.driver.stages.judge import Verdict, counts_of, identify_judging, judge_missing, trajectories, write_out
+from envs.services.stats import ToolStats
+from launch.driver.checkpoints.checkpoint import DriverState
+from launch.driver.observe.health import Finding
+from launch.driver.stages.judge import (
+    Verdict,
+    counts_of,
+    identify_judging,
+    judge_missing,
+    note_unread,
+    trajectories,
+    write_out,
+)
 from launch.driver.stages.store import LineStore
 from rlsys.config.loop import LoopConfig
 from rlsys.errors import RunFailed
@@ -184,3 +195,15 @@ def test_counts_follow_from_verdicts() -> None:
     assert counts.sets == {"none": 2, "process": 1, "outcome": 2, "both": 1}
     assert (counts.failed, counts.steps, counts.process_labels) == (1, 4, 0.8333)
     assert counts.row() == {"trajectories": 3, "failed": 1, "steps": 4, **counts.sets, "process_labels": 0.8333}
+
+
+@pytest.mark.parametrize(("unparsable", "signs"), [(5, ["unread"]), (4, [])])
+def test_verdicts_that_cannot_be_read_are_a_finding_of_the_run(unparsable: int, signs: list[str]) -> None:
+    stats = ToolStats(calls=100, errors={"unparsable": unparsable})
+    service: Any = SimpleNamespace(tool_stats=lambda: {"judge": stats})
+    noted: list[str] = []
+    run: Any = SimpleNamespace(state=DriverState(), note=lambda kind, text, sign: noted.append(sign))
+    stage: Any = SimpleNamespace(name="judged")
+    note_unread(run, stage, service)
+    assert noted == [finding["what"] for finding in run.state.health] == signs
+    assert all(Finding(**finding).stage == "judged" for finding in run.state.health)
