@@ -88,4 +88,5 @@ SIGNS: Mapping[str, Sign] = {  # sentences that come with one row come in this o
     ),
     "unread": Sign(says=lambda history, row: tool_signs.unread(history.tools)),
     "unanswered": Sign(says=lambda history, row: tool_signs.unanswered(history.tools)),
+    "no_passage": Sign(says=lambda history, row: tool_signs.no_passage(history.tools)),
 }

@@ -46,9 +46,15 @@ def unread(tools: ToolCounts) -> str:
 
 def unanswered(tools: ToolCounts) -> str:
     """With env.retriever.on_failure=empty an episode goes on with no passage, and learns to answer without."""
-    failed, empty = tools.share(SEARCH, "errors"), tools.share(SEARCH, "empty")
-    if failed >= thresholds.ERRORS:
-        return f"{failed:.1%} of the searches failed (tool/search/errors_*): look at env.retriever.* and its server"
-    if empty >= thresholds.EMPTY:
-        return f"{empty:.0%} of the searches found no passage: look at env.retriever.corpus and .index, or the queries"
-    return ""
+    failed = tools.share(SEARCH, "errors")
+    if failed < thresholds.ERRORS:
+        return ""
+    return f"{failed:.1%} of the searches failed (tool/search/errors_*): look at env.retriever.* and its server"
+
+
+def no_passage(tools: ToolCounts) -> str:
+    """Of searches that were answered: the retriever is well, and has nothing for these queries."""
+    empty = tools.share(SEARCH, "empty")
+    if empty < thresholds.EMPTY:
+        return ""
+    return f"{empty:.0%} of the searches found no passage: look at env.retriever.corpus and .index, or the queries"

@@ -308,6 +308,12 @@ def test_what_a_judge_or_a_retriever_does_not_say_is_said(counts: dict[str, floa
     assert said(watch(), counted(dict.fromkeys(calls | counts, 0.0), 9)) == []
 
 
+def test_searches_that_fail_and_searches_that_find_nothing_are_two_findings() -> None:
+    watching, counts = watch(), {"search/calls": 9.0, "search/errors": 1.0, "search/empty": 8.0}
+    signs = [sign for row in counted(counts) for sign in watching.see(row)]
+    assert signs == ["unanswered", "no_passage"] == [finding.what for finding in watching.findings()]
+
+
 def test_the_first_line_that_raised_is_named() -> None:
     watching = watch()
     watching.record_failure(
