@@ -120,6 +120,17 @@ def is_there(path: Path) -> bool:
     return True
 
 
+def whole_lines(path: Path) -> Iterator[tuple[int, bytes]]:
+    """The lines as they stand, by their numbers from 1; none where there is no file. Raises BadInput as `is_there`.
+
+    A last one without an end is being written, or was torn by a crash.
+    """
+    with open(path if is_there(path) else os.devnull, "rb") as lines:
+        for number, line in enumerate(lines, start=1):
+            if line.endswith(b"\n"):
+                yield number, line
+
+
 def pack_lines(source: IO[bytes], lengths: Sequence[int], target: IO[bytes]) -> list[tuple[int, int, int]]:
     """By gzip, whole lines in members of about MEMBER bytes: any reader reads the whole file, and one that knows where
     a member begins decompresses that one alone.

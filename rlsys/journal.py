@@ -29,7 +29,7 @@ from pathlib import Path
 from typing import Literal
 
 from rlsys.errors import BadInput
-from rlsys.files import is_there, naming
+from rlsys.files import naming, whole_lines
 from rlsys.jsonl import decode, encode, json_object, kind_of
 from rlsys.seals import append_chain_digest, follow
 from rlsys.types import Ticket
@@ -216,7 +216,7 @@ def _scan_file(path: Path) -> tuple[int, int, str, int]:
     """(rows, the last lineage or -1, the last row's chain, bytes up to a torn row), in one pass. What is as it was
     written is not taken apart. Raises BadInput with the line that is damaged."""
     rows, lineage, chain, size = 0, -1, "", 0
-    for rows, line in _whole_lines(path):
+    for rows, line in whole_lines(path):
         link = follow(line, chain)
         chain, size = link.chain, size + len(line)
         if not (link.chain and link.fits) or BEGIN in line:
@@ -224,17 +224,9 @@ def _scan_file(path: Path) -> tuple[int, int, str, int]:
     return rows, lineage, chain, size
 
 
-def _whole_lines(path: Path) -> Iterator[tuple[int, bytes]]:
-    """With their numbers, but for a torn last one."""
-    with open(path if is_there(path) else os.devnull, "rb") as lines:
-        for number, line in enumerate(lines, start=1):
-            if line.endswith(b"\n"):
-                yield number, line
-
-
 def read_journal(path: Path) -> list[Row]:
     """All rows, the void ones too, but not a torn last one. Raises BadInput with the line that is damaged."""
-    return [read_row(line, f"{path} line {number}") for number, line in _whole_lines(path)]
+    return [read_row(line, f"{path} line {number}") for number, line in whole_lines(path)]
 
 
 def read_surviving(path: Path) -> Iterator[Row]:
@@ -245,8 +237,8 @@ def read_surviving(path: Path) -> Iterator[Row]:
 
 def _surviving_lines(path: Path) -> Iterator[tuple[int, bytes]]:
     """The lines that no later `Begin` made void. The file is read twice: which ones those are is known at its end."""
-    begins = ((number, read_row(line, f"{path} line {number}")) for number, line in _whole_lines(path) if BEGIN in line)
-    lines, position = _whole_lines(path), 0
+    begins = ((number, read_row(line, f"{path} line {number}")) for number, line in whole_lines(path) if BEGIN in line)
+    lines, position = whole_lines(path), 0
     for alive in _surviving_slices((number - 1, row) for number, row in begins):
         yield from islice(lines, alive.start - position, alive.stop and alive.stop - position)
         position = alive.stop or 0

@@ -122,17 +122,6 @@ def read_tail(path: Path) -> Iterator[dict[str, Any]]:
             yield value
 
 
-def whole_lines(path: Path) -> Iterator[tuple[int, bytes]]:
-    """The lines as they stand, by their numbers from 1, for what their digests prove; nothing of what is no file.
-
-    A last one without an end is being written, or was torn by a crash.
-    """
-    with open(path if path.is_file() else os.devnull, "rb") as lines:
-        for number, line in enumerate(lines, start=1):
-            if line.endswith(b"\n"):
-                yield number, line
-
-
 def ends_whole(path: Path) -> bool:
     """Whether the last line has its end."""
     with open(path if path.is_file() else os.devnull, "rb") as file:

@@ -43,10 +43,10 @@ from launch.driver.checkpoints.proof import (
     read_book,
 )
 from launch.driver.run.episodes import EpisodeFiles
-from launch.run_dir.lines import read_lines, whole_lines
+from launch.run_dir.lines import read_lines
 from launch.run_dir.names import EVALUATIONS, METRICS
 from rlsys.errors import BadInput
-from rlsys.files import REMOVED, is_there, link_or_copy, naming, remove_tree, rename_synced, replace_file
+from rlsys.files import REMOVED, is_there, link_or_copy, naming, remove_tree, rename_synced, replace_file, whole_lines
 from rlsys.journal import Journal
 from rlsys.jsonl import json_object, kind_of
 from rlsys.seals import digest_of

@@ -12,11 +12,11 @@ from launch.driver.checkpoints.best import BEST
 from launch.driver.checkpoints.checkpoint import FOLDER, read_state, step_of
 from launch.driver.checkpoints.proof import CHECKPOINTS, GONE, SealBook, seal_book
 from launch.run_dir.directory import RunDirectory, read_directory
-from launch.run_dir.lines import whole_lines
 from launch.run_dir.names import EVALUATIONS, METRICS, evaluation_line, metrics_line
 from launch.run_dir.rows import StepRow, step_row
 from launch.run_dir.state import OVER, State
 from rlsys.errors import BadInput
+from rlsys.files import whole_lines
 from rlsys.journal import Begin, Finished, Ledger, Other, Row, Sealed, ledger, read_row, split_late, surviving_rows
 from rlsys.jsonl import json_object
 from rlsys.seals import Link, digest_of, follow
@@ -146,7 +146,7 @@ def read_run(path: Path, *, after_summary: bool = False) -> Looked:
     unreadable: list[str] = []
     chain: list[Link] = []
     rows: list[Row] = []
-    for number, line in whole_lines(path / JOURNAL):
+    for number, line in _lines_of_file(path / JOURNAL):
         chain.append(follow(line, chain[-1].chain if chain else ""))
         try:
             rows.append(read_row(line, f"{JOURNAL} line {number}"))
@@ -200,6 +200,11 @@ def _read_marks(path: Path, summary: Mapping[str, Any]) -> Iterator[Mark]:
         yield Mark(name="summary.json", rows=rows if type(rows) is int else 0, chain=str(ended.get("chain", "")))
 
 
+def _lines_of_file(path: Path) -> Iterator[tuple[int, bytes]]:
+    """None of a pipe or a folder, which another's directory may have in its place."""
+    return whole_lines(path) if path.is_file() else iter(())
+
+
 def _metrics(path: Path, unreadable: list[str]) -> Iterator[SealedLine]:
     return _sealed_lines(path / METRICS, lambda row: metrics_line(row.step), unreadable)
 
@@ -213,7 +218,7 @@ def _name_evaluation(row: StepRow) -> str:
 
 
 def _sealed_lines(path: Path, name: Callable[[StepRow], str], unreadable: list[str]) -> Iterator[SealedLine]:
-    for number, line in whole_lines(path):
+    for number, line in _lines_of_file(path):
         try:
             row = step_row(json_object(line, f"{path.name} line {number}"))
             if row is None:

@@ -10,7 +10,7 @@ from statistics import median
 from typing import Any
 
 from launch.run_dir.lenient import decode_lenient
-from launch.run_dir.lines import read_lines, whole_lines
+from launch.run_dir.lines import read_lines
 from launch.run_dir.names import EVENTS, METRICS
 from launch.run_dir.rows import Event
 from launch.tools.audit.files import JOURNAL, read_run
@@ -18,6 +18,7 @@ from launch.tools.audit.properties import audit
 from launch.tools.audit.property import Property
 from launch.tools.chaos.disturb import Disturbed, Done, Phase
 from launch.tools.chaos.faults import DRIVER, PLACES
+from rlsys.files import whole_lines
 from rlsys.journal import Dispatched, Finished, Row, Sealed, read_row, surviving_rows
 from rlsys.jsonl import json_object
 

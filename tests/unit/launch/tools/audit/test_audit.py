@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import importlib
 import json
+import os
 import random
 import shutil
 from collections.abc import Callable, Iterator
@@ -28,7 +29,7 @@ from rlsys.files import REMOVED
 from rlsys.journal import Journal, ledger, read_journal, surviving_rows
 from rlsys.seals import append_chain_digest, digest_of, links, with_own_digest
 from tests.makers.made import records
-from tests.makers.run_directory import seal_again
+from tests.makers.run_directory import run_directory, seal_again
 from tests.paths import ROOT
 from tests.unit.launch.driver.stages.test_rl import play
 
@@ -492,3 +493,13 @@ def test_a_run_may_go_on_while_it_is_audited(copied: Path, monkeypatch: pytest.M
 
     monkeypatch.setattr(files, "whole_lines", go_on)
     assert "rows" not in broken(copied)
+
+
+@pytest.mark.timeout(300)  # who opens a pipe waits until somebody writes
+@pytest.mark.parametrize("make", [os.mkfifo, os.mkdir])
+def test_what_is_no_file_has_no_lines(tmp_path: Path, make: Callable[[Path], None]) -> None:
+    run = run_directory(tmp_path / "run", summary={"status": "done", "steps": 1})
+    (run / "metrics.jsonl").unlink()
+    for name in ("journal.jsonl", "metrics.jsonl"):
+        make(run / name)
+    assert list(broken(run)) == ["rows"]
