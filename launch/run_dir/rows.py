@@ -12,7 +12,7 @@ from launch.run_dir.names import METRICS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class StepRow:
+class LoggedRow:
     """A line of metrics.jsonl, or of evaluations.jsonl."""
 
     step: int  # over all stages
@@ -51,22 +51,22 @@ def number_of(values: Mapping[str, Any], key: str) -> float:
     return float(value) if isinstance(value, int | float) else 0.0
 
 
-def step_row(values: Mapping[str, Any]) -> StepRow | None:
+def parse_row(values: Mapping[str, Any]) -> LoggedRow | None:
     """None of a line that names no step."""
     step, stage = values.get("step"), values.get("stage")
     if type(step) is not int:
         return None
-    return StepRow(step=step, stage=stage if isinstance(stage, str) else "", values=values)
+    return LoggedRow(step=step, stage=stage if isinstance(stage, str) else "", values=values)
 
 
-def read_steps(run: Path) -> Iterator[StepRow]:
+def read_steps(run: Path) -> Iterator[LoggedRow]:
     """The rows of metrics.jsonl; none where there is no file. Raises BadInput for a damaged line."""
     path = run / METRICS
-    rows = (step_row(values) for values in (read_lines(path) if path.exists() else ()))
+    rows = (parse_row(values) for values in (read_lines(path) if path.exists() else ()))
     return (row for row in rows if row is not None)
 
 
-def read_last_step(run: Path) -> StepRow | None:
+def read_last_step(run: Path) -> LoggedRow | None:
     """The newest row of metrics.jsonl, from the end of the file alone; None where no step was taken."""
-    rows = (step_row(values) for values in reversed(list(read_tail(run / METRICS))))
+    rows = (parse_row(values) for values in reversed(list(read_tail(run / METRICS))))
     return next((row for row in rows if row is not None), None)

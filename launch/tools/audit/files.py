@@ -13,7 +13,7 @@ from launch.driver.checkpoints.checkpoint import FOLDER, read_state, step_of
 from launch.driver.checkpoints.proof import CHECKPOINTS, GONE, SealBook, seal_book
 from launch.run_dir.directory import RunDirectory, read_directory
 from launch.run_dir.names import EVALUATIONS, METRICS, evaluation_line, metrics_line
-from launch.run_dir.rows import StepRow, step_row
+from launch.run_dir.rows import LoggedRow, parse_row
 from launch.run_dir.state import OVER, State
 from rlsys.errors import BadInput
 from rlsys.files import whole_lines
@@ -30,7 +30,7 @@ class SealedLine:
 
     name: str  # under which the journal has its digest
     number: int
-    row: StepRow
+    row: LoggedRow
     digest: str
 
 
@@ -213,14 +213,14 @@ def _evaluations(path: Path, unreadable: list[str]) -> Iterator[SealedLine]:
     return _sealed_lines(path / EVALUATIONS, _name_evaluation, unreadable)
 
 
-def _name_evaluation(row: StepRow) -> str:
+def _name_evaluation(row: LoggedRow) -> str:
     return evaluation_line(row.values.get("stage"), row.values.get("when"), row.step)
 
 
-def _sealed_lines(path: Path, name: Callable[[StepRow], str], unreadable: list[str]) -> Iterator[SealedLine]:
+def _sealed_lines(path: Path, name: Callable[[LoggedRow], str], unreadable: list[str]) -> Iterator[SealedLine]:
     for number, line in _lines_of_file(path):
         try:
-            row = step_row(json_object(line, f"{path.name} line {number}"))
+            row = parse_row(json_object(line, f"{path.name} line {number}"))
             if row is None:
                 raise BadInput("it has no step", where=f"{path.name} line {number}")
         except BadInput as error:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from launch.run_dir.rows import StepRow
+from launch.run_dir.rows import LoggedRow
 from launch.tools.audit.files import Looked
 from launch.tools.audit.property import Property, Show
 from rlsys.journal import Dispatched, Finished
@@ -33,14 +33,14 @@ def lag(looked: Looked, show: Show) -> Property:
     return Property(name="lag", says=says, offenders=tuple(offenders))
 
 
-def _against_journal(row: StepRow, behind: int | None) -> Iterator[str]:
+def _against_journal(row: LoggedRow, behind: int | None) -> Iterator[str]:
     """Tokens are as old as the weights that their group was started with, or newer."""
     lag_versions = row.number("lag/max")
     if behind is not None and lag_versions > behind:
         yield f"step {row.step}: {lag_versions:g} versions, by the journal at most {behind:g}"
 
 
-def _against_bound(row: StepRow, versions: float, bound: Any) -> Iterator[str]:
+def _against_bound(row: LoggedRow, versions: float, bound: Any) -> Iterator[str]:
     if type(bound) not in (int, float):
         place = "the row" if "lag/bound" in row.values else "config.yaml"
         yield f"step {row.step}: {place} has no number of loop.max_policy_lag"
@@ -48,7 +48,7 @@ def _against_bound(row: StepRow, versions: float, bound: Any) -> Iterator[str]:
         yield f"step {row.step}: {versions:g} versions (loop.max_policy_lag={bound:g})"
 
 
-def _bound(looked: Looked, row: StepRow) -> Any:
+def _bound(looked: Looked, row: LoggedRow) -> Any:
     """As it was when the step was taken: config.yaml has that of the newest process, and rows of an earlier rlsys have
     none."""
     if "lag/bound" in row.values:
@@ -56,7 +56,7 @@ def _bound(looked: Looked, row: StepRow) -> Any:
     return looked.run.setting("loop.max_policy_lag", row.stage)
 
 
-def _lag_by_journal(row: StepRow, oldest: Mapping[int, int]) -> int | None:
+def _lag_by_journal(row: LoggedRow, oldest: Mapping[int, int]) -> int | None:
     """Versions from the oldest one with which a group of the step was started to the one that the step has trained."""
     version, started = row.values.get("version"), oldest.get(row.step)
     if type(version) is not int or started is None:

@@ -8,7 +8,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from launch.run_dir.names import METRICS
-from launch.run_dir.rows import StepRow, read_steps
+from launch.run_dir.rows import LoggedRow, read_steps
 from launch.tools.chaos.faults import Fault
 
 HALF_WRITTEN = "checkpoints/.step-*"
@@ -60,7 +60,7 @@ class Rows:
         for row in rows:
             self._take(row)
 
-    def _take(self, row: StepRow) -> None:
+    def _take(self, row: LoggedRow) -> None:
         self.newest = max(self.newest, row.time)
         if row.time <= self.last or (not self.began and row.stage != self._stage):
             return
