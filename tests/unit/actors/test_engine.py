@@ -6,6 +6,7 @@ Whether the real one does what is asked of it: tests/e2e/test_engine_contract.py
 from __future__ import annotations
 
 import asyncio
+import gc
 import multiprocessing
 import os
 import runpy
@@ -351,6 +352,24 @@ def test_vllms_own_words_for_a_broken_process_are_ours(cause: Exception | None, 
         llm.error, llm.silent = None, True
         with pytest.raises(EngineFailed, match="ended without an output"):
             await engine.generate([1], ASKED, "w-1")
+
+    run(scenario)
+
+
+def test_a_cut_is_asked_for_once_and_its_failure_is_told_by_the_request_alone() -> None:
+    async def scenario(engine: Engine, llm: LLM, process: Process) -> None:
+        async def fail(name: str) -> None:
+            asked.append(name)
+            raise Dead("gone")
+
+        asked: list[str] = []
+        unheard: list[dict[str, Any]] = []
+        asyncio.get_running_loop().set_exception_handler(lambda _, context: unheard.append(context))
+        llm.abort = fail  # type: ignore[assignment,method-assign]
+        engine.cut("w-1")
+        await asyncio.sleep(0.01)  # it has ended, and nobody holds it
+        gc.collect()
+        assert (asked, unheard) == (["w-1"], [])
 
     run(scenario)
 

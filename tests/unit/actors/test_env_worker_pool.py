@@ -50,7 +50,8 @@ class Mortal(LocalProcess):
         super().__init__(spec, lost)
         Mortal.made += 1
         self.reason, self.stack, self.lost = "", "", lost
-        self.stats = {"search": ToolStats(calls=3, in_flight=1)}
+        now = ToolStats(queued=1, in_flight=1, breaker_open=True, outage="refused")
+        self.stats = {"search": dataclasses.replace(now, calls=3, breaker_opened=1)}
 
     async def _ask(self, method: str, *arguments: Any) -> Any:
         if method in DEADLY:
@@ -110,7 +111,7 @@ def test_a_group_that_ended_a_process_gets_no_other(worlds: EnvWorkerPool) -> No
     asyncio.run(scenario())
 
 
-def test_what_earlier_processes_counted_is_kept(worlds: EnvWorkerPool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_earlier_processes_counted_is_kept_and_no_more_is_how_they_stood(worlds: EnvWorkerPool) -> None:
     DEADLY.append("open")
 
     async def scenario() -> ToolStats:
@@ -120,8 +121,7 @@ def test_what_earlier_processes_counted_is_kept(worlds: EnvWorkerPool, monkeypat
             await playing.env(TASK)
         return (await worlds.tool_stats())["search"]
 
-    stats = asyncio.run(scenario())
-    assert (stats.calls, stats.in_flight) == (3, 0)
+    assert asyncio.run(scenario()) == ToolStats(calls=3, breaker_opened=1)
 
 
 def test_a_group_is_named_by_its_task_and_environment(worlds: EnvWorkerPool) -> None:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import json
 import threading
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -15,15 +17,17 @@ import pytest
 import torch
 from starlette.applications import Starlette
 
-from actors.reference import make_reference_app
+from actors.reference import ReferenceServiceConfig, check_reference, make_reference_app
 from actors.specs import EngineFailed, PromptTooLong
 from envs.services.http import HttpService
 from learners.leaving import UpdateLeft
 from learners.served_reference import ServedReference
 from rlsys.batch import MicroBatch, make_row
+from rlsys.config.engine import EngineConfig
 from rlsys.errors import RunFailed
 from rlsys.system.served import ReferenceAddress
 from tests.makers import made
+from tests.refused import refused
 
 TOKEN = "t0ken"
 
@@ -155,3 +159,19 @@ def test_a_pass_that_waits_for_an_answer_may_be_left(served: Served, caplog: pyt
     assert counts[0] == 0 and counts[-1] > 0
     gc.collect()
     assert "never retrieved" not in caplog.text  # nothing still asks
+
+
+def test_a_model_whose_context_is_shorter_than_the_policys_is_refused_before_it_starts(tmp_path: Path) -> None:
+    def check(max_model_len: int) -> None:
+        check_reference(
+            ReferenceServiceConfig(
+                model=str(tmp_path), max_model_len=max_model_len, engine=EngineConfig(), device="cpu", dtype="auto",
+                fp32_head=False, gpus=0, threads=None,
+            )
+        )  # fmt: skip
+
+    check(4097)  # nothing says how long it is
+    (tmp_path / "config.json").write_text(json.dumps({"model_type": "qwen3", "max_position_embeddings": 4096}))
+    check(4096)
+    with refused("learner.reference", found=str(tmp_path), expected="engine.max_model_len=4096"):
+        check(4097)
