@@ -30,10 +30,12 @@ MODELS = runpy.run_path(str(Path(__file__).with_name("served_models.py")))["serv
 
 @dataclass(frozen=True)
 class Assumed:
-    """tokens: of an answer, its prompt and what tools said. examples: that a stage with `epochs` over what an earlier
-    stage makes goes through in one. tries: tasks of a generate stage that names no number."""
+    """tokens: of an answer, its prompt and what tools said. prefilled: of them not sampled; 0 where they were not told
+    apart. examples: that a stage with `epochs` over what an earlier stage makes goes through in one. tries: tasks
+    of a generate stage that names no number."""
 
     tokens: int
+    prefilled: int = 0
     examples: int = 0
     tries: int = 0
 
@@ -41,10 +43,11 @@ class Assumed:
 STATES = 3  # of a trajectory of SWiRL
 ASSUMED = {  # by the longest beginning of a recipe's name
     "research": Assumed(3000),
-    "icrl": Assumed(5000, examples=25_000),  # half of 10,000 x 5 answers are right
+    # A prompt of 150 with 3, 2 or no examples of 350, and three results of 500; half of 10,000 x 5 answers are right.
+    "icrl": Assumed(5000, prefilled=700 + 3 * 500, examples=25_000),
     "icrl/ablations/no-search": Assumed(1500),
     "icrl/ablations/sft": Assumed(500),  # a question and its answer
-    "icrl/code": Assumed(8000),
+    "icrl/code": Assumed(8000, prefilled=700),  # the same; what a program prints is short
     "graph_rl": Assumed(1500, examples=1000, tries=1000),
     "swirl": Assumed(1500, examples=25_600 * STATES, tries=10_000),  # half of 50,000 trajectories pass the filter
     "swirl/ablations/sft": Assumed(1500, examples=25_600, tries=10_000),
@@ -149,7 +152,7 @@ def time_stages(config: RunConfig, assumed: Assumed) -> Iterator[Timing]:
             assert longest is not None, stage.name
             imitates = stage.kind in ("sft", "dpo")  # answers that this stage's limits did not end
             tokens = assumed.tokens if imitates else min(assumed.tokens, round(longest.answers.packed))
-            usual = time_recipe(alone, tokens)
+            usual = time_recipe(alone, tokens, assumed.prefilled)
             assert usual is not None, stage.name
             hours, most = (hours_of(stage, assumed, timed) for timed in (usual, longest))
             yield Timing(stage.name, hours, max(hours, most), tokens)
@@ -159,7 +162,7 @@ def hours_of(stage: StageConfig, assumed: Assumed, timed: Timed) -> float:
     forecast = timed.forecast
     if stage.kind == "generate":
         played = (stage.config.generate.tasks or assumed.tries) * stage.config.generate.samples
-        return played * timed.answers.packed / (stage.config.rollout.workers * forecast.rate) / 3600
+        return played * timed.answers.mean_tokens / (stage.config.rollout.workers * forecast.rate) / 3600
     seconds = forecast.update_s if stage.kind in ("sft", "dpo") else forecast.seconds
     return steps_of(stage, assumed) * seconds / 3600
 

@@ -3,8 +3,10 @@
 A test makes it again and compares.
 """
 
+import runpy
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from launch.checks.gpu_memory import GIGA
 from launch.commands.config import fill_between
@@ -16,6 +18,7 @@ from launch.tools.plan.plan import assume_machines, time_recipe
 from rlsys.config.recipe import RunConfig
 
 PAGE = Path(__file__).parent / "recipes.md"
+COSTS = runpy.run_path(str(Path(__file__).with_name("make_costs.py")))  # how long answers are
 BEGIN, END = "<!-- python docs/make_needs.py -->", "<!-- end -->"
 HEAD = ("recipe and keys", "GPUs", "a rank, GB", "RAM of its node, GB", "/dev/shm, GB", "disk, GB", "services", "hours")
 
@@ -26,28 +29,27 @@ class Division:
 
     recipe: str
     keys: tuple[str, ...] = ()
-    answer_tokens: int | None = None  # of an answer with its prompt; None where there is no rl stage
 
 
 HALF = ("rollout.workers=4", "learner.ranks=4")
 DIVISIONS = (
-    Division("research", answer_tokens=3000),
-    Division("research", ("rollout.workers=6", "learner.ranks=8"), 3000),
-    Division("research", ("rollout.workers=2", "learner.ranks=4", "learner.zero_stage=3"), 3000),
-    Division("research/ablations/32b", answer_tokens=3000),
-    Division("icrl", answer_tokens=5000),
-    Division("icrl", ("rollout.workers=1", "learner.ranks=3", "learner.offload=none"), 5000),
-    Division("icrl", (*HALF, "learner.offload=none"), 5000),
-    Division("icrl/ablations/14b", answer_tokens=5000),
-    Division("icrl/ablations/14b", ("rollout.workers=2", "learner.ranks=6", "learner.offload=none"), 5000),
-    Division("icrl/code", answer_tokens=8000),
-    Division("graph_rl", answer_tokens=1500),
-    Division("graph_rl", (*HALF, "cluster.gpu_memory_gb=80"), 1500),
+    Division("research"),
+    Division("research", ("rollout.workers=6", "learner.ranks=8")),
+    Division("research", ("rollout.workers=2", "learner.ranks=4", "learner.zero_stage=3")),
+    Division("research/ablations/32b"),
+    Division("icrl"),
+    Division("icrl", ("rollout.workers=1", "learner.ranks=3", "learner.offload=none")),
+    Division("icrl", (*HALF, "learner.offload=none")),
+    Division("icrl/ablations/14b"),
+    Division("icrl/ablations/14b", ("rollout.workers=2", "learner.ranks=6", "learner.offload=none")),
+    Division("icrl/code"),
+    Division("graph_rl"),
+    Division("graph_rl", (*HALF, "cluster.gpu_memory_gb=80")),
     Division("swirl"),
     Division("swirl", ("rollout.workers=4", "learner.ranks=8", "learner.offload=optimizer")),
     Division("swirl", ("rollout.workers=2", "learner.ranks=4", "learner.offload=optimizer")),
-    Division("long_cot", answer_tokens=6000),
-    Division("long_cot", (*HALF, "learner.offload=optimizer"), 6000),
+    Division("long_cot"),
+    Division("long_cot", (*HALF, "learner.offload=optimizer")),
 )
 
 
@@ -74,7 +76,7 @@ def row(division: Division) -> tuple[str, ...]:
         f"{rows['/dev/shm'].needed / GIGA:.0f}",
         f"{rows['disk'].needed / GIGA:,.0f}",
         services(config, nodes),
-        hours(config, division.answer_tokens),
+        hours(config, COSTS["assumed_for"](division.recipe)),
     )
 
 
@@ -95,13 +97,13 @@ def services(config: RunConfig, nodes: Nodes) -> str:
     return "; ".join(kinds) or "none"
 
 
-def hours(config: RunConfig, answer_tokens: int | None) -> str:
+def hours(config: RunConfig, assumed: Any) -> str:
     """Of the rl stages alone."""
-    timed = None if answer_tokens is None else time_recipe(config, answer_tokens)
+    timed = time_recipe(config, assumed.tokens, assumed.prefilled)
     if timed is None:
         return "not planned"
     steps = sum(stage.steps for stage in config.stages if stage.kind == "rl")
-    return f"{steps * timed.forecast.seconds / 3600:.0f} at {answer_tokens:,} tokens"
+    return f"{steps * timed.forecast.seconds / 3600:.0f} at {assumed.tokens:,} tokens"
 
 
 def main() -> None:

@@ -58,6 +58,8 @@ def add(parser: argparse.ArgumentParser) -> None:
         type=int,
         help="tokens of an answer and its prompt, without --from (default: the longest that the limits allow)",
     )
+    prefill = "of these, tokens that engines do not sample: prompt, examples in it, results of tools (default: 0)"
+    parser.add_argument("--prefill-tokens", metavar="N", type=int, default=0, help=prefill)
     parser.add_argument("--json", action="store_true", help="print one JSON object")
 
 
@@ -70,7 +72,8 @@ def run(options: argparse.Namespace) -> int:
             shape=named_shape(options.shape) if options.shape is not None else None,
             run=options.run_dir,
             network=parse_network(options.network) if options.network is not None else None,
-            answer_tokens=check_tokens(options.answer_tokens),
+            answer_tokens=check_tokens(options.answer_tokens, options.prefill_tokens),
+            prefill_tokens=options.prefill_tokens,
         )
     )
     print(json.dumps(plan_json(plan), indent=1) if options.json else "\n".join(plan_lines(plan)))
@@ -85,7 +88,9 @@ def parse_network(text: str) -> float:
     return float(match[1])
 
 
-def check_tokens(count: int | None) -> int | None:
+def check_tokens(count: int | None, prefilled: int) -> int | None:
     if count is not None and count < 1:
         raise BadInput(key="--answer-tokens", found=count, expected="at least 1")
+    if not 0 <= prefilled < (count or 1):
+        raise BadInput(key="--prefill-tokens", found=prefilled, expected="0 or more, and below --answer-tokens")
     return count

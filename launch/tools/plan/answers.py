@@ -25,7 +25,7 @@ class Answers:
     groups: Sequence[Sequence[tuple[float, float]]]  # (sampled tokens, seconds of tools and reward) of each episode
     packed: float  # tokens that the learner packs for an episode, prompts and results too
     said: str
-    prompt: float = 0.0  # tokens before the first that is sampled, where they are not in the number
+    prefilled: float = 0.0  # tokens of an episode that no engine samples, counted as if all came before those it does
 
     @property
     def lengths(self) -> Sequence[float]:
@@ -38,7 +38,17 @@ class Answers:
     @property
     def context(self) -> float:
         """Tokens before a sampled one, on average over all that are sampled: half of a length where all are alike."""
-        return self.prompt + sum(length**2 for length in self.lengths) / (2 * sum(self.lengths))
+        return self.prefilled + _half_length(self.lengths)
+
+    @property
+    def packed_context(self) -> float:
+        """Tokens before a packed one, on average over all that are packed."""
+        return _half_length([self.prefilled + length for length in self.lengths])
+
+
+def _half_length(lengths: Sequence[float]) -> float:
+    """Half of the length that an average token is in."""
+    return sum(length**2 for length in lengths) / (2 * sum(lengths))
 
 
 def draw_lengths(mean: float, limit: float, count: int) -> list[float]:
@@ -72,12 +82,13 @@ def group_lengths(lengths: Sequence[float], size: int) -> list[list[tuple[float,
     return [[(length, 0.0) for length in mixed[at : at + size]] for at in range(0, len(mixed), size)]
 
 
-def assume_answers(recipe: RecipeConfig, tokens: int | None) -> Answers:
-    """All as long as the limits allow, or of a mean that is given; prompts are in the number."""
-    return _assume_mixed(recipe, tokens) if recipe.envs else _assume_alone(recipe, tokens, DRAWN)
+def assume_answers(recipe: RecipeConfig, tokens: int | None, prefilled: int = 0) -> Answers:
+    """All as long as the limits allow, or of a mean that is given; prompts and results of tools are in the number.
+    prefilled: so many of it are such, and not sampled."""
+    return _assume_mixed(recipe, tokens, prefilled) if recipe.envs else _assume_alone(recipe, tokens, prefilled, DRAWN)
 
 
-def _assume_alone(recipe: RecipeConfig, tokens: int | None, drawn: int) -> Answers:
+def _assume_alone(recipe: RecipeConfig, tokens: int | None, prefilled: int, drawn: int) -> Answers:
     """Of one environment. drawn: groups of lengths that differ."""
     rollout, window = recipe.rollout, recipe.engine.max_model_len
     turns = getattr(recipe.env, "max_turns", None) or 1
@@ -85,22 +96,27 @@ def _assume_alone(recipe: RecipeConfig, tokens: int | None, drawn: int) -> Answe
     length = min(tokens, window) if tokens is not None else longest
     size = recipe.loop.group_size
     if length >= longest:
-        groups, said = [[(float(length), 0.0)] * size], f"answers of {length:,} tokens"
+        groups, said = [[(float(length - prefilled), 0.0)] * size], f"answers of {length:,} tokens"
         said += f", all alike: no less than the {longest:,} at which the recipe ends a response" * (length > longest)
     else:
-        groups = group_lengths(draw_lengths(length, longest, drawn * size), size)
+        groups = group_lengths(draw_lengths(length - prefilled, longest - prefilled, drawn * size), size)
         said = f"answers of {length:,} tokens on average, up to {longest:,}"
-    return Answers(groups=groups, packed=float(length), said=said + ("" if tokens is not None else AT_LIMIT))
+    said += _describe(tokens, prefilled)
+    return Answers(groups=groups, packed=float(length), said=said, prefilled=float(prefilled))
 
 
-def _assume_mixed(recipe: RecipeConfig, tokens: int | None) -> Answers:
+def _assume_mixed(recipe: RecipeConfig, tokens: int | None, prefilled: int) -> Answers:
     """Of several environments: as many groups of each as its share of all, and every length that is drawn once."""
     turns = Turns(weights_of(recipe.envs))
     dealt = [turns.of(sequence) for sequence in range(max(DRAWN * len(recipe.envs), recipe.loop.groups_per_step))]
     counts = Counter(name for name, _ in dealt)
-    alone = {name: _assume_alone(env, tokens, counts[name] or 1) for name, env in recipe.by_env.items()}
+    alone = {name: _assume_alone(env, tokens, prefilled, counts[name] or 1) for name, env in recipe.by_env.items()}
     groups = [alone[name].groups[at % len(alone[name].groups)] for name, at in dealt]
     packed = sum(alone[name].packed for name, _ in dealt) / len(dealt)
     lengths = ", ".join(f"{env_answers.packed:,.0f} tokens in {name}" for name, env_answers in alone.items())
-    said = f"answers of {lengths}" + ("" if tokens is not None else AT_LIMIT)
-    return Answers(groups=groups, packed=packed, said=said)
+    said = f"answers of {lengths}" + _describe(tokens, prefilled)
+    return Answers(groups=groups, packed=packed, said=said, prefilled=float(prefilled))
+
+
+def _describe(tokens: int | None, prefilled: int) -> str:
+    return f", {prefilled:,} of each prefilled" * bool(prefilled) + AT_LIMIT * (tokens is None)

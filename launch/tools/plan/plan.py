@@ -52,6 +52,7 @@ class Request:
     run: Path | None = None  # a run directory that speeds and lengths are taken from
     network: float | None = None  # Gbit/s between nodes
     answer_tokens: int | None = None
+    prefill_tokens: int = 0  # of them: prompt and results of tools
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -114,7 +115,10 @@ def make_plan(request: Request) -> Plan:
             expected="another name, or a model of its size, such as --shape 7b",
         )
     memory, shape = plan_memory(config, nodes, served), shape_for(config)
-    sheets = Source(shape=shape, nodes=nodes, network=request.network, answer_tokens=request.answer_tokens)
+    sheets = Source(
+        shape=shape, nodes=nodes, network=request.network, answer_tokens=request.answer_tokens,
+        prefill_tokens=request.prefill_tokens,
+    )  # fmt: skip
     calibration = None if request.run is None else _calibrate(request.run, config, sheets, count)
     source = replace(sheets, calibration=calibration)
     timed, untimed, splits = _time(config, source, served) if memory.problem is None else (None, "", ())
@@ -207,16 +211,18 @@ def overrides_for(request: Request, nodes: Nodes | None = None, keys: Sequence[s
     return [*request.overrides, *overrides, *keys]
 
 
-def time_recipe(config: RunConfig, answer_tokens: int | None = None) -> Timed | None:
+def time_recipe(config: RunConfig, answer_tokens: int | None = None, prefill_tokens: int = 0) -> Timed | None:
     """Of a step on the machines that the recipe takes, by their data sheets; None where nothing is known of them.
 
-    answer_tokens: of an answer with its prompt; None takes the longest that the limits allow.
+    answer_tokens: of an answer with its prompt; None takes the longest that the limits allow. prefill_tokens: of them.
     """
     nodes = assume_machines(config, gpus_of_services(config))
     recipe = rl_recipe(config, nodes)
     if nodes.card is None or recipe is None:
         return None
-    return _time(config, Source(shape=shape_for(config), nodes=nodes, answer_tokens=answer_tokens), None)[0]
+    shape = shape_for(config)
+    source = Source(shape=shape, nodes=nodes, answer_tokens=answer_tokens, prefill_tokens=prefill_tokens)
+    return _time(config, source, None)[0]
 
 
 def assume_machines(config: RunConfig, served: int) -> Nodes:

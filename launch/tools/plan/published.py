@@ -153,9 +153,9 @@ def plan_published(step: PublishedStep, rates: Rates | None = None) -> PlannedSt
     prompt = step.prompt_tokens or 0
     lengths = draw_lengths(step.answer_tokens, step.max_tokens - prompt, DRAWN * step.samples)
     packed = float(step.answer_tokens + prompt)
-    answers = Answers(groups=group_lengths(lengths, step.samples), packed=packed, said="", prompt=float(prompt))
+    answers = Answers(groups=group_lengths(lengths, step.samples), packed=packed, said="", prefilled=float(prompt))
     passes = TRAINING + step.checkpointing + step.scored
-    flops = passes * forward_token_flops(shape, answers.context)
+    flops = passes * forward_token_flops(shape, answers.packed_context)
     token_s = learner_token_s(rates, shape, card, flops=flops, passes=passes, row_tokens=step.row_tokens) / step.ranks
     base_s, each_s = engine_step(rates, shape, card, "bfloat16", step.ways, answers.context)
     version = shape.parameters * BYTES["bfloat16"]

@@ -30,6 +30,7 @@ class Source:
     nodes: Nodes
     network: float | None = None  # Gbit/s
     answer_tokens: int | None = None
+    prefill_tokens: int = 0  # of them
     calibration: Calibration | None = None
 
     @property
@@ -78,7 +79,7 @@ def _speed(recipe: RecipeConfig, source: Source) -> tuple[Speed, Answers]:
     if nodes.card is None or source.shape is None:
         raise BadInput("unknown on CPUs before a run has measured it: give a run directory with --from")
     dtype = dtype_of(recipe.model.dtype, device_of(nodes))
-    answers = assume_answers(recipe, source.answer_tokens)
+    answers = assume_answers(recipe, source.answer_tokens, source.prefill_tokens)
     return estimate(recipe, source.shape, dtype, nodes, answers, source.network), answers
 
 

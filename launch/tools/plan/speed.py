@@ -76,7 +76,7 @@ def estimate(
     rates = rates_of(card)
     base_s, each_s = engine_step(rates, shape, card, dtype, ways, answers.context)
     export_s, load_s = delivery_s(rates, version, ranks=learner.ranks, loaded=loaded)
-    flops = token_flops(recipe, shape, answers.context)
+    flops = token_flops(recipe, shape, answers.packed_context)
     row_tokens = max(float(require_resolved(learner.tokens_per_row)), answers.packed) / learner.sequence_parallel
     token_s = learner_token_s(rates, shape, card, flops=flops, passes=passes_of(recipe), row_tokens=row_tokens)
     algorithm = make_algorithm(recipe.algorithm)

@@ -40,8 +40,9 @@ def test_the_chance_to_stop_is_that_of_hand_computed_means() -> None:
 def test_an_average_token_has_half_of_a_length_before_it_where_all_are_alike_and_more_where_they_differ() -> None:
     alike = Answers(groups=[[(1000.0, 0.0)] * 4], packed=1000.0, said="")
     assert alike.context == 500
-    mixed = Answers(groups=[[(100.0, 0.0), (300.0, 0.0)]], packed=200.0, said="", prompt=50.0)
+    mixed = Answers(groups=[[(100.0, 0.0), (300.0, 0.0)]], packed=200.0, said="", prefilled=50.0)
     assert mixed.context == 50 + (100**2 + 300**2) / (2 * 400)
+    assert mixed.packed_context == (150**2 + 350**2) / (2 * 500)  # the same, of prompts too
 
 
 def test_groups_hold_every_length_once_and_mix_long_with_short() -> None:
@@ -59,3 +60,10 @@ def test_a_mean_below_the_limit_is_played_by_lengths_that_differ() -> None:
     assert limit == 3072 and max(answers.lengths) == limit and len(set(answers.lengths)) > 100
     assert answers.packed == 1000 and answers.mean_tokens == pytest.approx(1000, rel=0.01)
     assert set(assume_answers(recipe, None).lengths) == {limit}
+
+
+def test_what_is_prefilled_is_packed_and_never_sampled() -> None:
+    recipe = compose("gpu/qwen2.5-7b-16xa100-short", []).stages[0].config
+    answers = assume_answers(recipe, 1000, 400)
+    assert answers.packed == 1000 and answers.mean_tokens == pytest.approx(600, rel=0.01)
+    assert max(answers.lengths) == 3072 - 400  # the whole ends where the recipe ends it

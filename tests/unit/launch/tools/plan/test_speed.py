@@ -118,6 +118,21 @@ def test_a_slower_network_delays_what_is_carried_alone(seven: RunConfig) -> None
     assert single_node.speed.carry_s == 0
 
 
+def test_engines_are_faster_by_what_they_prefill_and_the_learner_is_not() -> None:
+    """1,024 answers of 3,072 tokens on 4 engines: 786,432 tokens each, or 524,288 where 1,024 of them are the prompt.
+
+    A sampled token has half of 3,072 before it, or 1,024 and half of 2,048; a packed one half of 3,072 in any case. A
+    sequence adds 57,344 bytes of keys and values for each of those at 58% of 2,039 GB/s.
+    """
+    short = compose(SHORT, ["stages.rl.loop.groups_per_step=128", "stages.rl.loop.group_size=8"])
+    sampled, prefilled = (timed(short, replace(source(TWO, 3072), prefill_tokens=count), 12, 4) for count in (0, 1024))
+    assert (sampled.forecast.engine_tokens, prefilled.forecast.engine_tokens) == (786_432, 524_288)
+    assert sampled.speed.each_s == pytest.approx(57_344 * 1536 / (0.58 * 2.039e12))
+    assert prefilled.speed.each_s == pytest.approx(57_344 * 2048 / (0.58 * 2.039e12))
+    assert prefilled.forecast.full_s < sampled.forecast.full_s
+    assert prefilled.speed.token_s == sampled.speed.token_s and prefilled.forecast.packed == sampled.forecast.packed
+
+
 def test_an_optimizer_in_host_memory_takes_longer() -> None:
     config, nodes = compose("gpu/qwen2.5-32b-16xa100", []), TWO
     timing = timed(config, source(nodes, 8192, "Qwen/Qwen2.5-32B"), 8, 2)
