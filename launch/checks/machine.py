@@ -16,7 +16,7 @@ from pathlib import Path
 
 from rlsys.config.cluster import ClusterConfig
 from rlsys.errors import BadInput
-from rlsys.system.card_memory import Card, cards_of_machine, visible_cards
+from rlsys.system.card_memory import cards_of_machine, visible_cards
 from rlsys.system.cards import cards_shown
 from rlsys.system.device import DEVICES, Device, choose
 
@@ -86,12 +86,6 @@ def local_gpus() -> int:
         return torch.cuda.device_count()
 
 
-def local_cards() -> list[Card]:
-    """The GPUs of this machine that a run here would see, as NVIDIA's tool knows them: without touching one."""
-    with cards_shown():
-        return visible_cards(cards_of_machine())
-
-
 @cache
 def first_card() -> tuple[str, int] | None:
     """The name of the first GPU that a run here would see, and its bytes; asked once. None where there is none, or
@@ -100,7 +94,8 @@ def first_card() -> tuple[str, int] | None:
     NVIDIA's tool knows whole cards, and is not in every container: of an instance (MIG) and without the tool CUDA is
     asked, by a process of its own.
     """
-    card = next(iter(local_cards()), None)
+    with cards_shown():
+        card = next(iter(visible_cards(cards_of_machine())), None)
     if card is not None and card.mib and not card.parted:
         return card.name, card.mib * 2**20
     return ask_cuda() if local_gpus() else None

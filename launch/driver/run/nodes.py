@@ -28,7 +28,8 @@ from rlsys import VERSION
 from rlsys.config.recipe import RecipeConfig
 from rlsys.errors import BadInput, RunFailed
 from rlsys.system.calls import FIXED, call, reason
-from rlsys.system.card_memory import describe_held
+from rlsys.system.card_memory import describe_held, visible_cards
+from rlsys.system.cards import cards_shown
 from rlsys.system.device import Device, gpu_env
 
 PROBE_DEADLINE_S = 180.0  # imports from a slow shared disk, an environment that is made, a sandbox that starts
@@ -77,7 +78,7 @@ class NodeLook:
 class CheckedNodes:
     """Where the parts of a run are, by node id in the order of their placement, and what each node is made of.
 
-    The first two are empty for a cluster of our own, which is this machine.
+    Of a cluster of our own, which is this machine, nothing is placed, and its id is "".
     """
 
     placed: tuple[str, ...] = ()
@@ -181,7 +182,11 @@ async def check_nodes(
         if hub_models := downloads.from_hub(path for part in parts for path in part.loads):
             doing(f"fetching {', '.join(hub_models)} from the hub")
             await downloads.download_here(hub_models, downloads.patience_s(hub_models))
-        return CheckedNodes(held=tuple(describe_held(machine.local_cards())) if device.gpus_per_actor else ())
+        if not device.gpus_per_actor:
+            return CheckedNodes()
+        here = await asyncio.to_thread(look_at_machine)
+        with cards_shown():
+            return CheckedNodes(machines={"": here}, held=tuple(describe_held(visible_cards(here.cards))))
     by_node: dict[str, NodeRequirements] = {}
     placed = tuple(map(node_of, placement))
     for node, part in zip(placed, parts, strict=False):

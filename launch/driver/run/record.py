@@ -131,7 +131,8 @@ def place_parts(
 ) -> list[dict[str, Any]]:
     """The nodes by number, the driver's first, each with the parts of the run that are on it.
 
-    placed: the node of each name, by its id; empty where all are on this machine. machines: what each node has.
+    placed: the node of each name, by its id; empty where all are on this machine. machines: what each node has; the
+    driver's is looked at where it is not among them.
     """
     parts: dict[str, list[str]] = {driver: ["driver"]}
     for name, node in zip(names, placed or [driver] * len(names), strict=True):

@@ -32,6 +32,7 @@ from launch.driver.run.nodes import (
     name_node,
     needs_by_part,
 )
+from launch.driver.run.record import place_parts
 from launch.driver.run.rundir import open_locked
 from launch.driver.run.shared_folders import answer_probe, check_answers, mark_folders
 from rlsys import VERSION
@@ -222,11 +223,14 @@ def test_a_card_of_this_machine_that_others_fill_is_named_before_anything_starts
     device: str, said: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     cards = [Card("0", "a", "H100", 81008, 500), Card("1", "b", "H100", 81008, 60000, (Holder(4321, "jax", 59000),))]
-    monkeypatch.setattr(machine, "cards_of_machine", lambda: cards)
+    looks: list[str] = []
+    monkeypatch.setattr(hardware, "cards_of_machine", lambda: looks.append("smi") or cards)
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,1")
     none: Any = SimpleNamespace(servers=[])
     nodes = asyncio.run(check_nodes([], RECIPE, [], none, DEVICES[device], model=MODEL, shared=[]))
-    assert [line.partition(" (")[0] for line in nodes.held] == said and nodes.machines == {}
+    assert [line.partition(" (")[0] for line in nodes.held] == said
+    (here,) = place_parts(["learner rank 0"], nodes.placed, nodes.machines)
+    assert here["gpus"]["count"] == 2 and looks == ["smi"]  # which the record of the run has from the same look
 
 
 def test_a_probe_tells_which_cards_of_its_node_others_fill(monkeypatch: pytest.MonkeyPatch) -> None:
