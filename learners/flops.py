@@ -55,12 +55,10 @@ def _numel(parameter: torch.nn.Parameter) -> int:
 
 def sheet_peak(device: torch.device) -> float | None:
     """FLOP/s of a product of bfloat16 matrices by this card's data sheet; None on a CPU, and for a card without one
-    here, such as those that are no SXM modules and slower."""
+    here."""
     if device.type != "cuda":
         return None
     properties = torch.cuda.get_device_properties(device)
-    if any(form in properties.name.upper() for form in ("PCIE", "NVL")):
-        return None
     return card_of(properties.name, properties.total_memory / 1e9).flops
 
 

@@ -62,7 +62,7 @@ def test_a_cpu_has_no_peak_to_be_measured_against() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "peak"), [("NVIDIA H100 80GB HBM3", 989e12), ("NVIDIA H100 PCIe", None), ("Some card", None)]
+    ("name", "peak"), [("NVIDIA H100 80GB HBM3", 989e12), ("NVIDIA H100 PCIe", 756e12), ("Some card", None)]
 )
 def test_a_card_is_found_in_the_data_sheets_by_its_name(
     name: str, peak: float | None, monkeypatch: pytest.MonkeyPatch

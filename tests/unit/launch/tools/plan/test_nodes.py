@@ -70,8 +70,19 @@ def test_cards_are_found_by_the_names_that_drivers_give() -> None:
     assert card_of("NVIDIA H100 80GB HBM3", 85.0) is CARDS["H100"]
     assert card_of("NVIDIA GeForce RTX 4090", 25.2) is CARDS["RTX-4090"]
     assert card_of("NVIDIA L40S", 47.7) is CARDS["L40S"]
+    assert card_of("NVIDIA RTX A6000", 51.0) is CARDS["A6000"]
     assert card_of("Some card", 80.0).flops is None
     assert find_card("a100-80g") is CARDS["A100-80G"]
+
+
+def test_a_card_of_another_form_has_its_own_figures() -> None:
+    """PCIe and NVL are slower than the SXM module of the same name; an A100-40G is the same card in both."""
+    assert card_of("NVIDIA A100-PCIE-40GB", 42.3) is CARDS["A100-40G"]
+    assert card_of("NVIDIA A100 80GB PCIe", 85.9) is CARDS["A100-80G-PCIE"]
+    assert card_of("NVIDIA H100 PCIe", 85.5) is find_card("h100-pcie")
+    assert card_of("NVIDIA H100 NVL", 100.5) is CARDS["H100-NVL"]
+    assert card_of("NVIDIA H200", 150.8) is CARDS["H200"] and card_of("NVIDIA H200 NVL", 150.8) is CARDS["H200-NVL"]
+    assert card_of("NVIDIA H100 96GB HBM3", 100.5).flops is None  # of that size only the NVL is known
 
 
 def test_an_engine_is_on_one_node() -> None:
