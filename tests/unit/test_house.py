@@ -14,13 +14,13 @@ FUNCTION_LINES, FILE_LINES = 60, 400
 # The most lines of Python in each folder. Growth is a decision: a change that needs more raises the number here, and
 # its commit says what the lines are worth; one that removes lines lowers it.
 BUDGET = {
-    "rlsys": 9_264,
+    "rlsys": 9_274,
     "envs": 27_646,
     "actors": 6_165,
-    "learners": 5_922,
-    "launch": 40_549,
+    "learners": 5_920,
+    "launch": 40_649,
     "benchmarks": 9_811,
-    "tests": 88_461,
+    "tests": 88_647,
 }
 
 

@@ -18,7 +18,7 @@ from launch.driver.evaluation.report import combine_plays, describe_plan, descri
 from launch.driver.evaluation.results import Result, result_of
 from launch.driver.evaluation.sets import Play, plays_of, recipes_played
 from launch.driver.evaluation.transcripts import in_order, records_of, without_tokens
-from launch.driver.observe.held_out import find_cut_off, find_drop
+from launch.driver.observe.held_out import find_in_evaluations, find_one_text
 from launch.driver.run.episodes import EpisodeFiles, EpisodeWriter, Played
 from launch.driver.run.playing import PendingGroup, play_each
 from launch.driver.run.run import Run
@@ -172,7 +172,7 @@ async def finish_evaluation(run: Run, evaluation: Evaluation, apart: Path | None
     row = place | account | numbers | {"prompts": digests}
     run.journal.seal(evaluation_line(stage.name, evaluation.when, evaluation.step), run.dir.save_evaluation(row))
     lines, stages = run.dir.evaluations(), run.config.stages
-    for finding in [*find_drop(lines, stages), *find_cut_off(lines, stages)] if evaluation.when == "during" else ():
+    for finding in (find_in_evaluations if evaluation.when == "during" else find_one_text)(lines, stages):
         run.note("health", f"health: {finding.describe()}", sign=finding.what)
         run.journal.note(stage.name, evaluation.step, finding.says)
     written = evaluation_report(place | account, evaluation.plays, results)

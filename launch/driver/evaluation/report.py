@@ -35,7 +35,7 @@ MORE = (
     "tasks",
     "contents",
 )
-USE = ("tokens", "response_tokens", "turns", "truncated", "reply_tokens")  # of the episodes, not of their answers
+USE = ("tokens", "response_tokens", "turns", "reply_tokens")  # no shares
 RIGHT = 1 - 1e-9  # of a task: every step right, every constraint satisfied
 
 
@@ -159,7 +159,7 @@ def metric_lines(results: Mapping[str, Result], papers: Mapping[str, Mapping[str
             if (in_table or key.startswith("part/")) and not theirs:
                 continue  # the JSON has all of them
             spread = f"   +- {metric.spread:.3f} over seeds" if metric.spread is not None else ""
-            number = f"{metric.value:.1f}" if key in USE and key != "truncated" else f"{metric.value:.3f}"
+            number = f"{metric.value:.{1 if key in USE else 3}f}"
             lines.append(f"{name}  {key:<20}{number:>9}{_format_interval(metric):>18}{spread}{theirs}")
         absent = [key for key in paper if key not in result.metrics]
         lines += [f"{name}  {key:<20}{'-':>9}{'':>18}   paper {paper[key]:.3f}" for key in absent]

@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 from envs.rewards import Measure, counts_as_solved, make_reward, metric_name_of
 from envs.rewards.qa import answer_metrics
 from launch.driver.evaluation.sets import Play
+from launch.driver.observe.held_out import SAME_TEXT
 from launch.run_dir.played import EvalResult, Number, content_of
 from launch.run_dir.significance import bootstrap_interval, mean_and_spread, pass_at_k, share_interval
 from rlsys.curriculum import by_number
@@ -162,8 +163,10 @@ def _numbers(graded: Sequence[TrajectoryRecord], config: Any) -> list[Numbers]:
     """Of each episode. What the environment counted in some of them, the others have 0 of."""
     reward, right = make_reward(config), metric_name_of(config) == "accuracy"
     counted = sorted({name for episode in graded for name in episode.metrics})
+    texts = ["\n".join(_assistant_texts(record)) for record in graded]
+    commonest = Counter(texts).most_common(1)[0][0] if texts else ""
     rows: list[Numbers] = []
-    for record in graded:
+    for record, text in zip(graded, texts, strict=True):
         outcome = Reward(value=record.reward or 0.0, parts=record.parts)
         numbers: Numbers = {"accuracy": Mean(float(counts_as_solved(config, outcome)))} if right else {}
         numbers["mean_reward"] = Mean(outcome.value)
@@ -172,6 +175,7 @@ def _numbers(graded: Sequence[TrajectoryRecord], config: Any) -> list[Numbers]:
         tokens = float(record.num_tokens or 0)
         numbers |= {"tokens": Mean(tokens), "response_tokens": Mean(tokens + record.metrics.get(REPLIES, 0.0))}
         numbers |= {"turns": Mean(float(len(_assistant_texts(record)))), "truncated": Mean(float(record.truncated))}
+        numbers[SAME_TEXT] = Mean(float(text == commonest))
         rows.append(numbers | {name: Mean(record.metrics.get(name, 0.0)) for name in counted})
     return rows
 

@@ -114,6 +114,34 @@ def find_cut_off(rows: Sequence[Mapping[str, Any]], stages: Sequence[StageConfig
     return [Finding(stage=stage.name, what=CUT_EVALUATION, says=says, first_step=step, last_step=step, steps=0, of=0)]
 
 
+def is_one_text(row: Mapping[str, Any], play: str) -> bool:
+    """Whether a policy wrote one text for nearly all tasks, which have more than one answer."""
+    same, right = row.get(f"{play}/{SAME_TEXT}", 0.0), row.get(f"{play}/accuracy", 1.0)
+    many = row.get(f"{play}/episodes", 0) >= thresholds.CUT_LEAST
+    return bool(many and right < thresholds.NEARLY_ALL <= same)
+
+
+def find_one_text(rows: Sequence[Mapping[str, Any]], stages: Sequence[StageConfig]) -> list[Finding]:
+    """Of the newest row: plays in which nearly all that was written is one text, and not what most tasks ask for."""
+    newest = rows[-1] if rows else {}
+    stage = next((candidate for candidate in stages if candidate.name == newest.get("stage")), None)
+    plays = [play for play in newest.get("prompts", {}) if is_one_text(newest, play)]
+    if stage is None or not plays:
+        return []
+    shares = ", ".join(f"{newest[f'{p}/{SAME_TEXT}']:.0%} of {p}, {newest[f'{p}/accuracy']:.0%} right" for p in plays)
+    says = (
+        f"nearly all tasks are answered with one text ({shares}): what is right is how often it happens to be the "
+        f"answer; give tasks whose answers are more even, or {slower(stage.config, stage.name)}"
+    )
+    step = newest["step"]
+    return [Finding(stage=stage.name, what=ONE_TEXT, says=says, first_step=step, last_step=step, steps=0, of=0)]
+
+
+def find_in_evaluations(rows: Sequence[Mapping[str, Any]], stages: Sequence[StageConfig]) -> list[Finding]:
+    """All that the newest evaluation shows."""
+    return [finding for find in (find_drop, find_cut_off, find_one_text) for finding in find(rows, stages)]
+
+
 def _limits(recipe: RecipeConfig, play: str) -> list[str]:
     """The limits of tokens that a play had, each by the key that it comes from."""
     name, limits = play.rpartition("/")[0], []
@@ -125,5 +153,10 @@ def _limits(recipe: RecipeConfig, play: str) -> list[str]:
 
 
 CUT_KEY = "/truncated"
-HELD_OUT, CUT_EVALUATION = "held_out", "held_out_cut"
-OF_EVALUATIONS: Mapping[str, Severity] = {HELD_OUT: "broken", CUT_EVALUATION: "wrong"}  # signs of no row of a stage
+SAME_TEXT = "same_text"  # share of the episodes in which the policy wrote what it wrote in most of them
+HELD_OUT, CUT_EVALUATION, ONE_TEXT = "held_out", "held_out_cut", "held_out_one_text"
+OF_EVALUATIONS: Mapping[str, Severity] = {  # signs of no row of a stage
+    HELD_OUT: "broken",
+    CUT_EVALUATION: "wrong",
+    ONE_TEXT: "broken",
+}

@@ -29,7 +29,7 @@ from launch.driver.incidents.keeper import IncidentKeeper
 from launch.driver.observe.events import Events, Kind
 from launch.driver.observe.gauges import Gauges
 from launch.driver.observe.health import Finding, HealthMonitor
-from launch.driver.observe.held_out import OF_EVALUATIONS, find_cut_off, find_drop
+from launch.driver.observe.held_out import OF_EVALUATIONS, find_in_evaluations
 from launch.driver.observe.history import HealthSetting
 from launch.driver.observe.phases import PhaseWatch
 from launch.driver.observe.progress import Progress
@@ -324,4 +324,4 @@ def health(run: Run) -> list[Finding]:
     earlier = [entry for entry in (Finding(**row) for row in run.state.health) if entry.what not in OF_EVALUATIONS]
     of_rows = [*(old for old in earlier if old.stage not in {new.stage for new in running}), *running]
     played = run.dir.evaluations()
-    return [*of_rows, *find_drop(played, run.config.stages), *find_cut_off(played, run.config.stages)]
+    return [*of_rows, *find_in_evaluations(played, run.config.stages)]

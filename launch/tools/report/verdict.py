@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, TypeGuard
 
 from launch.driver.evaluation.against import Paired, pair_settings
+from launch.driver.observe.held_out import is_one_text
 from launch.run_dir.directory import Evaluation, RunDirectory
 from launch.run_dir.played import EvalResult
 from launch.tools.report.facts import Stage, main_stage
@@ -167,6 +168,8 @@ def _comparison_caveats(run: RunDirectory, before: Point, after: Point) -> str:
         remarks.append(f"evaluated after step {after.of.step} of {last}")
     if any(_is_number(point.of.row.get(f"{point.play}/planned")) for point in (before, after)):
         remarks.append("one of the two evaluations is partial")
+    if is_one_text(after.of.row, after.play):
+        remarks.append("nearly all tasks are answered with one text, so that what is right is chance")
     failures = (point.of.row.get(f"{point.play}/failures") for point in (before, after))
     failed = sum(float(count) for count in failures if _is_number(count))
     if failed:

@@ -185,6 +185,12 @@ def test_use_of_tools_and_what_came_of_how_many_messages() -> None:
     assert result.answered_by == {1: pytest.approx(1 / 3), 2: pytest.approx(2 / 3)}
 
 
+def test_the_share_of_one_text_is_of_all_that_the_policy_wrote_in_an_episode() -> None:
+    said = [("call", "5"), ("call", "6"), ("5",), ("call", "5"), ("5", "call")]
+    records = [episode(reward(1.0), task, 0, *texts) for task, texts in enumerate(said)]
+    assert result_of(records, played()).metrics["same_text"].value == 0.4
+
+
 def test_the_number_stands_for_each_value_of_a_field_too(monkeypatch: pytest.MonkeyPatch) -> None:
     lengths = {"t:0": "10", "t:1": "2", "t:2": "2", "t:3": "none"}
     monkeypatch.setattr(TaskSet, "values", lengths)

@@ -5,7 +5,7 @@ from functools import cache
 from typing import Any
 
 from launch.config.compose import compose
-from launch.driver.observe.held_out import find_cut_off, find_drop, largest_drop
+from launch.driver.observe.held_out import find_cut_off, find_drop, find_in_evaluations, find_one_text, largest_drop
 from launch.run_dir.significance import share_interval
 
 STAGES = compose("quickstart", ["stages.rl.learner.lr=0.03"]).stages
@@ -104,3 +104,18 @@ def test_the_best_of_many_evaluations_at_one_accuracy_is_luck_and_no_fall() -> N
     assert false <= 0.02 * runs
     lost = [*(counted(step, 47 + step % 2) for step in range(EVALUATIONS)), counted(EVALUATIONS, 0)]
     assert largest_drop(lost) is not None and largest_drop(lost[-2:]) is not None
+
+
+def test_one_text_for_all_tasks_is_said_where_it_is_not_what_they_ask_for() -> None:
+    """Also of the untrained model; not of few episodes, and not where one text is right for nearly all tasks."""
+
+    def played(same: float, right: float, episodes: int = 100, when: str = "before") -> list[dict[str, Any]]:
+        texts = {"greedy/same_text": same, "greedy/episodes": episodes, "sampled/same_text": 0.5}
+        return [row(9, right) | texts | {"when": when}]
+
+    (finding,) = find_one_text(played(0.97, 0.4), STAGES)
+    assert (finding.what, finding.stage, finding.last_step) == ("held_out_one_text", "rl", 9)
+    assert "97% of greedy, 40% right" in finding.says and "sampled" not in finding.says
+    assert find_in_evaluations(played(0.97, 0.4, when="during"), STAGES) == [finding]
+    for sound in (played(0.89, 0.4), played(0.97, 0.95), played(0.97, 0.4, episodes=99), []):
+        assert find_one_text(sound, STAGES) == []

@@ -250,6 +250,14 @@ def test_a_fall_is_said(tmp_path: Path) -> None:
     assert verdict(tmp_path, tasks, dict.fromkeys(tasks, 0.0)).level == "bad"
 
 
+def test_a_gain_of_one_text_for_all_tasks_is_said_to_be_chance(tmp_path: Path) -> None:
+    one_text = BOTH[1] | {"greedy/same_text": 1.0, "greedy/accuracy": 0.4, "greedy/episodes": 100}
+    run, tasks = opened(tmp_path, evaluations=[BOTH[0], one_text]), {f"t{n}": float(n < 40) for n in range(100)}
+    result(run.path, "rl-before", dict.fromkeys(tasks, 0.0))
+    result(run.path, "rl-after", tasks)
+    assert "one text" in judge_learning(read_directory(run.path)).text
+
+
 def test_other_prompts_are_not_compared(tmp_path: Path) -> None:
     tasks = {"a": 0.0, "b": 1.0}
     judgement = verdict(tmp_path, tasks, tasks, prompts="2:other")
