@@ -45,6 +45,8 @@ ASSUMED = {  # by the longest beginning of a recipe's name
     "research": Assumed(3000),
     # A prompt of 150 with 3, 2 or no examples of 350, and three results of 500; half of 10,000 x 5 answers are right.
     "icrl": Assumed(5000, prefilled=700 + 3 * 500, examples=25_000),
+    "icrl/ablations/no-examples": Assumed(5000, prefilled=150 + 3 * 500, examples=25_000),
+    "icrl/ablations/search-r1": Assumed(5000, prefilled=150 + 3 * 500, examples=25_000),
     "icrl/ablations/no-search": Assumed(1500),
     "icrl/ablations/sft": Assumed(500),  # a question and its answer
     "icrl/code": Assumed(8000, prefilled=700),  # the same; what a program prints is short

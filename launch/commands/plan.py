@@ -58,7 +58,7 @@ def add(parser: argparse.ArgumentParser) -> None:
         type=int,
         help="tokens of an answer and its prompt, without --from (default: the longest that the limits allow)",
     )
-    prefill = "of these, tokens that engines do not sample: prompt, examples in it, results of tools (default: 0)"
+    prefill = "of --answer-tokens: prompt, examples in it, results of tools, which no engine samples (default: 0)"
     parser.add_argument("--prefill-tokens", metavar="N", type=int, default=0, help=prefill)
     parser.add_argument("--json", action="store_true", help="print one JSON object")
 
@@ -91,6 +91,6 @@ def parse_network(text: str) -> float:
 def check_tokens(count: int | None, prefilled: int) -> int | None:
     if count is not None and count < 1:
         raise BadInput(key="--answer-tokens", found=count, expected="at least 1")
-    if not 0 <= prefilled < (count or 1):
-        raise BadInput(key="--prefill-tokens", found=prefilled, expected="0 or more, and below --answer-tokens")
+    if prefilled and (count is None or not 0 < prefilled < count):
+        raise BadInput(key="--prefill-tokens", found=prefilled, expected="0, or below an --answer-tokens that is given")
     return count

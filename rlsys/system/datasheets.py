@@ -20,7 +20,7 @@ def _card(name: str, memory_gb: float, teraflops: float, gigabytes_per_s: float)
     return name, Card(name=name, memory_gb=memory_gb, flops=teraflops * 1e12, bandwidth=gigabytes_per_s * 1e9)
 
 
-# NVIDIA's data sheets, without PCIE or NVL of the SXM module where there is one (an A100-40G is the same in both):
+# NVIDIA's data sheets; without PCIE or NVL a name is of the SXM module, where there is one (an A100-40G is both):
 # A100 (2021), H100 (2023), H200 (2024), L40S (2023), L4 (2023), A10 (2021), RTX A6000 (2021); RTX 4090: the Ada
 # architecture's white paper (FP32 accumulation).
 CARDS: Mapping[str, Card] = dict(

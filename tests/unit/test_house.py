@@ -18,9 +18,9 @@ BUDGET = {
     "envs": 27_646,
     "actors": 6_165,
     "learners": 5_920,
-    "launch": 40_649,
+    "launch": 40_657,
     "benchmarks": 9_811,
-    "tests": 88_647,
+    "tests": 88_653,
 }
 
 

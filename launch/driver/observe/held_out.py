@@ -116,9 +116,11 @@ def find_cut_off(rows: Sequence[Mapping[str, Any]], stages: Sequence[StageConfig
 
 def is_one_text(row: Mapping[str, Any], play: str) -> bool:
     """Whether a policy wrote one text for nearly all tasks, which have more than one answer."""
-    same, right = row.get(f"{play}/{SAME_TEXT}", 0.0), row.get(f"{play}/accuracy", 1.0)
-    many = row.get(f"{play}/episodes", 0) >= thresholds.CUT_LEAST
-    return bool(many and right < thresholds.NEARLY_ALL <= same)
+    numbers: list[Any] = [row.get(f"{play}/{name}") for name in (SAME_TEXT, "accuracy", "episodes")]
+    if not all(isinstance(number, int | float) for number in numbers):  # of an earlier rlsys, without accuracy, damaged
+        return False
+    same, right, episodes = numbers
+    return bool(episodes >= thresholds.CUT_LEAST and right < thresholds.NEARLY_ALL <= same)
 
 
 def find_one_text(rows: Sequence[Mapping[str, Any]], stages: Sequence[StageConfig]) -> list[Finding]:
@@ -129,9 +131,10 @@ def find_one_text(rows: Sequence[Mapping[str, Any]], stages: Sequence[StageConfi
     if stage is None or not plays:
         return []
     shares = ", ".join(f"{newest[f'{p}/{SAME_TEXT}']:.0%} of {p}, {newest[f'{p}/accuracy']:.0%} right" for p in plays)
+    cure = f", or {slower(stage.config, stage.name)}" if newest.get("when") in ("during", "after") else ""
     says = (
         f"nearly all tasks are answered with one text ({shares}): what is right is how often it happens to be the "
-        f"answer; give tasks whose answers are more even, or {slower(stage.config, stage.name)}"
+        f"answer; give tasks whose answers are more even{cure}"
     )
     step = newest["step"]
     return [Finding(stage=stage.name, what=ONE_TEXT, says=says, first_step=step, last_step=step, steps=0, of=0)]

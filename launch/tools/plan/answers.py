@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from random import Random
 
 from rlsys.config.recipe import RecipeConfig
+from rlsys.errors import BadInput
 from rlsys.mixed_curriculum import Turns, weights_of
 
 # Of an assumed distribution of lengths. 3.9 % of Qwen3-0.6B's answers to GSM8K ran into their limit (2026-09-08,
@@ -95,6 +96,9 @@ def _assume_alone(recipe: RecipeConfig, tokens: int | None, prefilled: int, draw
     longest = min(rollout.max_response_tokens or window, rollout.max_turn_tokens * turns, window)
     length = min(tokens, window) if tokens is not None else longest
     size = recipe.loop.group_size
+    if prefilled >= length:
+        expected = f"below the {length:,} of an answer that this recipe leaves room for"
+        raise BadInput(key="--prefill-tokens", found=prefilled, expected=expected)
     if length >= longest:
         groups, said = [[(float(length - prefilled), 0.0)] * size], f"answers of {length:,} tokens"
         said += f", all alike: no less than the {longest:,} at which the recipe ends a response" * (length > longest)

@@ -12,7 +12,7 @@ from typing import Any
 
 from launch.driver.observe.health import Finding
 from launch.driver.observe.held_out import OF_EVALUATIONS
-from launch.driver.observe.signs import Severity
+from launch.driver.observe.signs import SIGNS, Severity
 from launch.run_dir.directory import RunDirectory
 from launch.run_dir.episodes import Episodes
 from launch.run_dir.rows import Event
@@ -87,14 +87,15 @@ def read_findings(run: RunDirectory) -> list[Finding]:
         return summed_up
     noted = [_finding_of(event) for event in run.events_of("health") if event.sign or not summed_up]
     by_sign = {(finding.stage, finding.what or finding.says): finding for finding in [*noted, *summed_up]}
-    evaluated = max((evaluation.step for evaluation in run.evaluations), default=0)  # it may be well again
+    evaluated = max((evaluation.step for evaluation in run.evaluations), default=0)  # it may be well by now
     return [
         finding for finding in by_sign.values() if finding.what not in OF_EVALUATIONS or finding.last_step >= evaluated
     ]
 
 
 def _finding_of(event: Event) -> Finding:
-    stage, what, says = map(bounded_text, (event.stage, event.sign, event.text.removeprefix("health: ")))
+    what = event.sign if event.sign in SIGNS or event.sign in OF_EVALUATIONS else ""  # the file may be another's
+    stage, says = map(bounded_text, (event.stage, event.text.removeprefix("health: ")))
     step = event.step or 0
     return Finding(stage=stage, what=what, says=says, first_step=step, last_step=step, steps=0, of=0)
 

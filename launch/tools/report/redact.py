@@ -28,7 +28,7 @@ PARTS = ("restart", "checkpoint")  # kinds of marks that name a part of the run
 
 
 def redact(report: dict[str, Any]) -> dict[str, Any]:
-    """Keys without their values, no command, no machine, no data, no text of a task or an event."""
+    """Keys without their values, no command, no machine, no data, no task, and of events the text of signs alone."""
     tables = {name: table for name, table in report["tables"].items() if name not in TABLES}
     if "incidents" in tables:
         mask = [name not in ("who", "line") for name in tables["incidents"]["columns"]]

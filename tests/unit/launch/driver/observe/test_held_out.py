@@ -115,7 +115,9 @@ def test_one_text_for_all_tasks_is_said_where_it_is_not_what_they_ask_for() -> N
 
     (finding,) = find_one_text(played(0.97, 0.4), STAGES)
     assert (finding.what, finding.stage, finding.last_step) == ("held_out_one_text", "rl", 9)
-    assert "97% of greedy, 40% right" in finding.says and "sampled" not in finding.says
-    assert find_in_evaluations(played(0.97, 0.4, when="during"), STAGES) == [finding]
-    for sound in (played(0.89, 0.4), played(0.97, 0.95), played(0.97, 0.4, episodes=99), []):
+    assert "97% of greedy, 40% right" in finding.says and "sampled" not in finding.says and "lr" not in finding.says
+    (trained,) = find_in_evaluations(played(0.97, 0.4, when="during"), STAGES)
+    assert trained.what == finding.what and "lower stages.rl.learner.lr (now 0.03)" in trained.says
+    damaged = [row(9, 0.4) | {"greedy/same_text": None, "greedy/episodes": "many"}]
+    for sound in (damaged, played(0.89, 0.4), played(0.97, 0.95), played(0.97, 0.4, episodes=99), []):
         assert find_one_text(sound, STAGES) == []

@@ -9,6 +9,7 @@ import pytest
 
 from launch.config.compose import compose
 from launch.tools.plan.answers import Answers, assume_answers, draw_lengths, group_lengths, stopping_rate
+from tests.refused import refused
 
 
 @pytest.mark.parametrize(
@@ -67,3 +68,6 @@ def test_what_is_prefilled_is_packed_and_never_sampled() -> None:
     answers = assume_answers(recipe, 1000, 400)
     assert answers.packed == 1000 and answers.mean_tokens == pytest.approx(600, rel=0.01)
     assert max(answers.lengths) == 3072 - 400  # the whole ends where the recipe ends it
+    window = compose("icrl/tiny", []).stages[0].config.engine.max_model_len
+    with refused("--prefill-tokens", found=window):
+        assume_answers(compose("icrl/tiny", []).stages[0].config, 2 * window, window)  # nothing is left to sample
