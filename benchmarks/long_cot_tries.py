@@ -52,7 +52,8 @@ def numbers(folder: Path) -> Arms:
         if row["stage"] == "rl"
     ]
     parts = [of_answers(folder, steps[low:high]) for low, high in pairwise(point["step"] for point in curve)]
-    return {"curve": curve, "parts": parts, "gate": gate(study.answers(folder, "eval-rl-before-sampled"))}
+    taught = study.answers(folder, "eval-rl-before-sampled")
+    return {"curve": curve, "parts": parts, "gate": gate(taught), "slips": count_slips(taught)}
 
 
 def of_answers(folder: Path, rows: list[dict[str, Any]]) -> dict[str, float]:
@@ -78,6 +79,20 @@ def gate(answers: Sequence[str]) -> dict[str, float]:
     return {
         "true tries": statistics.mean(line.is_true for answer in written for line in answer),
         "first is right": statistics.mean(answer[0].is_true and answer[0].verdict for answer in written),
+    }
+
+
+def count_slips(answers: Sequence[str]) -> dict[str, int]:
+    """What is wrong with tries that are not true, and how often a pair that was found is denied."""
+    lines = [line for text in answers for line in tries(text)]
+    added = [line for line in lines if sum(line.pair) == line.total]
+    hits = [line for line in added if line.total == line.wanted]
+    return {
+        "tries": len(lines),
+        "not true": sum(not line.is_true for line in lines),
+        "wrong sums": len(lines) - len(added),
+        "found": len(hits),
+        "found and denied": sum(not line.verdict for line in hits),
     }
 
 

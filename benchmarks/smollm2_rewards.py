@@ -9,6 +9,7 @@ into `docs/smollm2_rewards.json`, and prints them with what became of the predic
 
 from __future__ import annotations
 
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -23,12 +24,18 @@ KINDS = ("shown/greedy", "shown/sampled", "alone/greedy", "alone/sampled")
 
 
 def numbers(folder: Path) -> list[dict[str, Any]]:
-    """Held-out accuracy at each evaluation."""
+    """Held-out accuracy at each evaluation, and the share of the commonest last message of the policy."""
     return [
         {"stage": row["stage"], "when": row["when"], "step": row["step"]}
         | {kind: row[f"{kind}/accuracy"] for kind in KINDS if f"{kind}/accuracy" in row}
+        | {f"{kind}, one text": share_of_one_text(folder, row, kind) for kind in KINDS if f"{kind}/accuracy" in row}
         for row in study.rows(folder, "evaluations")
     ]
+
+
+def share_of_one_text(folder: Path, row: dict[str, Any], kind: str) -> float:
+    texts = study.answers(folder, f"eval-{row['stage']}-{row['when']}-{kind.replace('/', '-')}")
+    return Counter(texts).most_common(1)[0][1] / len(texts)
 
 
 def at(arms: Arms, arm: str, kind: str, place: int) -> float:

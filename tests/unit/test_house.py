@@ -19,8 +19,8 @@ BUDGET = {
     "actors": 6_165,
     "learners": 5_920,
     "launch": 40_657,
-    "benchmarks": 9_811,
-    "tests": 88_653,
+    "benchmarks": 9_833,
+    "tests": 88_654,
 }
 
 

@@ -283,6 +283,7 @@ def test_tries_are_read_from_a_run_of_long_cot(script: ModuleType, tmp_path: Pat
     )
     numbers = script.numbers(tmp_path)
     assert numbers["gate"] == {"true tries": 0.75, "first is right": 0.5}  # 3 of 4; 1 of the 2 that try at all
+    assert numbers["slips"] == {"tries": 4, "not true": 1, "wrong sums": 1, "found": 1, "found and denied": 0}
     assert numbers["curve"] == [{"step": 0, "accuracy": 0.48}, {"step": 2, "accuracy": 0.482}]
     part = {"cut off": 0.5, "tokens": 30.0, "tries": 3.0, "repeated tries": pytest.approx(1 / 3)}
     assert numbers["parts"] == [part]
