@@ -72,7 +72,7 @@ def run(options: argparse.Namespace) -> int:
             shape=named_shape(options.shape) if options.shape is not None else None,
             run=options.run_dir,
             network=parse_network(options.network) if options.network is not None else None,
-            answer_tokens=check_tokens(options.answer_tokens, options.prefill_tokens),
+            answer_tokens=check_tokens(options.answer_tokens, options.prefill_tokens, options.run_dir),
             prefill_tokens=options.prefill_tokens,
         )
     )
@@ -88,7 +88,10 @@ def parse_network(text: str) -> float:
     return float(match[1])
 
 
-def check_tokens(count: int | None, prefilled: int) -> int | None:
+def check_tokens(count: int | None, prefilled: int, measured: Path | None) -> int | None:
+    """measured: a run whose lengths are taken. Raises BadInput."""
+    if count is not None and measured is not None:
+        raise BadInput(key="--answer-tokens", found=count, expected="none with --from, which has lengths of its own")
     if count is not None and count < 1:
         raise BadInput(key="--answer-tokens", found=count, expected="at least 1")
     if prefilled and (count is None or not 0 < prefilled < count):

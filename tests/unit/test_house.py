@@ -18,9 +18,9 @@ BUDGET = {
     "envs": 27_646,
     "actors": 6_165,
     "learners": 5_920,
-    "launch": 40_657,
+    "launch": 40_666,
     "benchmarks": 9_833,
-    "tests": 88_654,
+    "tests": 88_655,
 }
 
 

@@ -36,6 +36,11 @@ class Finding:
         return f"in {self.steps} of {self.of} steps of stage {self.stage}, from step {self.first_step}: {self.says}"
 
 
+def finding_at(step: int, *, stage: str, what: str, says: str) -> Finding:
+    """Of what no row of steps shows, such as an evaluation."""
+    return Finding(stage=stage, what=what, says=says, first_step=step, last_step=step, steps=0, of=0)
+
+
 @dataclass(frozen=True, slots=True)
 class _Streak:
     """Of steps in a row that show the same."""

@@ -14,7 +14,7 @@ from typing import Any
 
 from launch.driver.observe import thresholds
 from launch.driver.observe.cures import now, slower
-from launch.driver.observe.health import Finding
+from launch.driver.observe.health import Finding, finding_at
 from launch.driver.observe.signs import Severity
 from rlsys.config.recipe import RecipeConfig, StageConfig
 
@@ -78,7 +78,7 @@ def _deviations(error: float) -> float:
 def find_drop(rows: Sequence[Mapping[str, Any]], stages: Sequence[StageConfig]) -> list[Finding]:
     """The held-out drop of the newest evaluation, if any, as a finding with the key to change in its stage."""
     drop = largest_drop(rows)
-    stage = next((candidate for candidate in stages if drop is not None and candidate.name == drop.stage), None)
+    stage = _find_stage(stages, drop.stage if drop is not None else None)
     if drop is None or stage is None:
         return []
     return [
@@ -97,7 +97,7 @@ def find_drop(rows: Sequence[Mapping[str, Any]], stages: Sequence[StageConfig]) 
 def find_cut_off(rows: Sequence[Mapping[str, Any]], stages: Sequence[StageConfig]) -> list[Finding]:
     """Of the newest row, where it is of weights that a stage has trained: plays of which many were cut off."""
     newest = rows[-1] if rows and rows[-1].get("when") != "before" else {}
-    stage = next((candidate for candidate in stages if candidate.name == newest.get("stage")), None)
+    stage = _find_stage(stages, newest.get("stage"))
     cut_shares = {key.removesuffix(CUT_KEY): share for key, share in newest.items() if key.endswith(CUT_KEY)}
     cut = {
         play: share
@@ -110,8 +110,7 @@ def find_cut_off(rows: Sequence[Mapping[str, Any]], stages: Sequence[StageConfig
     shares = ", ".join(f"{share:.0%} of {play}" for play, share in cut.items())
     limits = {limit: None for play in cut for limit in _limits(stage.config, play)}
     says = f"answers were cut off by a token limit and count as they are ({shares}): raise {' or '.join(limits)}"
-    step = newest["step"]
-    return [Finding(stage=stage.name, what=CUT_EVALUATION, says=says, first_step=step, last_step=step, steps=0, of=0)]
+    return [finding_at(newest["step"], stage=stage.name, what=CUT_EVALUATION, says=says)]
 
 
 def is_one_text(row: Mapping[str, Any], play: str) -> bool:
@@ -126,7 +125,7 @@ def is_one_text(row: Mapping[str, Any], play: str) -> bool:
 def find_one_text(rows: Sequence[Mapping[str, Any]], stages: Sequence[StageConfig]) -> list[Finding]:
     """Of the newest row: plays in which nearly all that was written is one text, and not what most tasks ask for."""
     newest = rows[-1] if rows else {}
-    stage = next((candidate for candidate in stages if candidate.name == newest.get("stage")), None)
+    stage = _find_stage(stages, newest.get("stage"))
     plays = [play for play in newest.get("prompts", {}) if is_one_text(newest, play)]
     if stage is None or not plays:
         return []
@@ -136,8 +135,12 @@ def find_one_text(rows: Sequence[Mapping[str, Any]], stages: Sequence[StageConfi
         f"nearly all tasks are answered with one text ({shares}): what is right is how often it happens to be the "
         f"answer; give tasks whose answers are more even{cure}"
     )
-    step = newest["step"]
-    return [Finding(stage=stage.name, what=ONE_TEXT, says=says, first_step=step, last_step=step, steps=0, of=0)]
+    return [finding_at(newest["step"], stage=stage.name, what=ONE_TEXT, says=says)]
+
+
+def _find_stage(stages: Sequence[StageConfig], name: str | None) -> StageConfig | None:
+    """None where the recipe of today has no stage of this name."""
+    return next((stage for stage in stages if stage.name == name), None)
 
 
 def find_in_evaluations(rows: Sequence[Mapping[str, Any]], stages: Sequence[StageConfig]) -> list[Finding]:

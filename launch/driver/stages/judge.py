@@ -21,7 +21,7 @@ from envs.papers.swirl.reward import FILTERS, SwirlRewardConfig, passes_filter, 
 from envs.rewards import make_reward
 from envs.services.guard import GuardConfig
 from envs.tasks.files import read_jsonl
-from launch.driver.observe.health import Finding
+from launch.driver.observe.health import finding_at
 from launch.driver.observe.progress import Progress
 from launch.driver.observe.tool_signs import JUDGE, ToolCounts, unread
 from launch.driver.run.run import Run
@@ -156,10 +156,9 @@ def open_verdicts(output: Path, stage: StageConfig, source: Path) -> tuple[LineS
 def note_unread(run: Run, stage: StageConfig, service: RewardService) -> None:
     """As a finding of the run: a judge stage has no rows that a monitor could look at."""
     if says := unread_line(service):
-        sign, step = "unread", run.state.step
-        finding = Finding(stage=stage.name, what=sign, says=says, first_step=step, last_step=step, steps=0, of=0)
+        finding = finding_at(run.state.step, stage=stage.name, what="unread", says=says)
         run.state.health.append(asdict(finding))
-        run.note("health", f"health: {finding.describe()}", sign=sign)
+        run.note("health", f"health: {finding.describe()}", sign=finding.what)
 
 
 def unread_line(service: RewardService) -> str:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from launch.driver.observe.health import Finding
+from launch.driver.observe.health import Finding, finding_at
 from launch.driver.observe.held_out import OF_EVALUATIONS
 from launch.driver.observe.signs import SIGNS, Severity
 from launch.run_dir.directory import RunDirectory
@@ -96,8 +96,7 @@ def read_findings(run: RunDirectory) -> list[Finding]:
 def _finding_of(event: Event) -> Finding:
     what = event.sign if event.sign in SIGNS or event.sign in OF_EVALUATIONS else ""  # the file may be another's
     stage, says = map(bounded_text, (event.stage, event.text.removeprefix("health: ")))
-    step = event.step or 0
-    return Finding(stage=stage, what=what, says=says, first_step=step, last_step=step, steps=0, of=0)
+    return finding_at(event.step or 0, stage=stage, what=what, says=says)
 
 
 def _read_finding(row: Mapping[str, Any]) -> Finding:

@@ -107,7 +107,8 @@ def test_the_command_is_one_that_a_shell_takes(capsys: pytest.CaptureFixture[str
 @pytest.mark.parametrize(
     ("words", "key"),
     [(["--network", "fast"], "--network"), (["--network", "0G"], "--network"), (["--answer-tokens", "0"], "--answer"),
-     (["--prefill-tokens", "1"], "--prefill"), (["--answer-tokens", "9", "--prefill-tokens", "9"], "--prefill"),
+     (["--from", "/no/run", "--answer-tokens", "9"], "--answer"), (["--prefill-tokens", "1"], "--prefill"),
+     (["--answer-tokens", "9", "--prefill-tokens", "9"], "--prefill"),
      (["--from", "/no/run"], "/no/run"), (["--shape", "9b"], "--shape")],
 )  # fmt: skip
 def test_bad_options_are_one_line(words: list[str], key: str, capsys: pytest.CaptureFixture[str]) -> None:
