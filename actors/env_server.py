@@ -80,10 +80,10 @@ class EnvServer:
                 await idle.close()
         world = self._worlds[key]
         with suppress(Exception, SystemExit):  # the episodes that are scored with it fail by what it raises
-            self._reward(reward_key)
+            self._get_reward(reward_key)
         return world.max_turns
 
-    def _reward(self, key: str) -> RewardFunction:
+    def _get_reward(self, key: str) -> RewardFunction:
         if key not in self._made_rewards:
             self._made_rewards[key] = make_reward(self._reward_configs[key])
         return self._made_rewards[key]
@@ -103,13 +103,13 @@ class EnvServer:
 
     async def score(self, group: int, key: str, transcript: Transcript) -> tuple[Reward, bool]:
         """(the reward, whether the rewards of the group have to be compared)."""
-        reward = self._reward(key)
+        reward = self._get_reward(key)
         return await self.rewards.score(reward, transcript), isinstance(reward, Compares)
 
     async def compare(
         self, group: int, key: str, transcripts: Sequence[Transcript], rewards: Sequence[Reward]
     ) -> Sequence[Reward]:
-        reward = self._reward(key)
+        reward = self._get_reward(key)
         return reward.compare(transcripts, rewards) if isinstance(reward, Compares) else rewards
 
     async def end(self, group: int) -> None:

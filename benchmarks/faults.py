@@ -46,7 +46,7 @@ from study import (
     weights,
 )
 
-from launch.run_dir.names import metrics_line
+from launch.run_dir.names import metrics_line_name
 from launch.run_dir.rows import read_steps
 from launch.tools.audit.files import JOURNAL
 from launch.tools.chaos.disturb import Disturbed
@@ -151,7 +151,7 @@ def repeated_step_costs(folder: Path) -> dict[str, float]:
     median of all, in which nothing is trained)."""
     names = Counter(row.name for row in read_journal(folder / JOURNAL) if isinstance(row, Sealed))
     rows = list(read_steps(folder))
-    repeated = [row for row in rows if names[metrics_line(row.step)] > 1]
+    repeated = [row for row in rows if names[metrics_line_name(row.step)] > 1]
     saved = [seconds for row in rows if (seconds := row.number("time/checkpoint"))]
     costs = {"steps": len(repeated), "seconds": sum(row.number("time/step") for row in repeated)}
     costs["wait_s"] = sum(row.number("time/wait_rollout") for row in repeated)

@@ -29,7 +29,7 @@ from report import Report, parser
 
 from actors.worker_registry import State, WorkerRecord, WorkerRegistry
 from launch.driver.run.episodes import EpisodeFiles, Played
-from launch.run_dir.names import METRICS, metrics_line
+from launch.run_dir.names import METRICS, metrics_line_name
 from launch.tools.audit.files import read_run
 from launch.tools.audit.properties import CHEAP
 from rlsys.config.output import TrajectoriesConfig
@@ -136,7 +136,7 @@ def make_run(folder: Path, prompts: int) -> None:
             for sequence in block:
                 journal.outcome("rl", sequence, "trained" if sequence % 4 else "filtered", step=step)
             rows.write(json.dumps({"step": step, "stage": "rl", "version": step + 1}) + "\n")
-            journal.seal(metrics_line(step), "0" * 16)
+            journal.seal(metrics_line_name(step), "0" * 16)
     journal.close()
 
 

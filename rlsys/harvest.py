@@ -206,7 +206,7 @@ def check_failures(groups: Sequence[GroupRef], limit: float) -> None:
     check_failure_share(failures, len(trajectories), limit, "trajectories of this step")
 
 
-def check_streams(groups: Sequence[GroupRef], *, read: bool) -> None:
+def refuse_unread_streams(groups: Sequence[GroupRef], *, read: bool) -> None:
     """Raises RunFailed for rewards per token that no algorithm would read, of a reward that did not declare them."""
     rewards = [summary.reward for group in groups for summary in group.summaries if isinstance(summary.reward, Reward)]
     stream = next((stream for reward in rewards for stream in reward.streams), None)

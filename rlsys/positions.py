@@ -22,10 +22,10 @@ def positions_of(config: Mapping[str, Any]) -> int | None:
     if not counts:
         return None
     kind = str(config.get("model_type", ""))
-    return int(min(counts) * (1.0 if "gemma3" in kind else _stretch(text)))
+    return int(min(counts) * (1.0 if "gemma3" in kind else _read_rope_factor(text)))
 
 
-def _stretch(text: Mapping[str, Any]) -> float:
+def _read_rope_factor(text: Mapping[str, Any]) -> float:
     factor = 1.0
     for rope in ropes_of(text.get("rope_parameters") or text.get("rope_scaling")):
         if rope.get("rope_type", rope.get("type")) not in INCLUDED and isinstance(rope.get("factor"), (int, float)):

@@ -90,11 +90,13 @@ class _Server(fl.FlightServerBase):
         except OSError as error:
             raise fl.FlightServerError(f"no such part: {error.strerror}") from error
         # Made whole here, so that the library streams it without asking Python again. Nothing is copied.
-        batches = [_batch(content[start : start + CHUNK_BYTES]) for start in range(0, content.size, CHUNK_BYTES)]
+        batches = [
+            _make_record_batch(content[start : start + CHUNK_BYTES]) for start in range(0, content.size, CHUNK_BYTES)
+        ]
         return fl.RecordBatchStream(pa.RecordBatchReader.from_batches(SCHEMA, batches))
 
 
-def _batch(content: Any) -> Any:
+def _make_record_batch(content: Any) -> Any:
     ends = pa.array([0, content.size], pa.int64()).buffers()[1]
     return pa.record_batch([pa.Array.from_buffers(pa.large_binary(), 1, [None, ends, content])], schema=SCHEMA)
 

@@ -175,7 +175,7 @@ def most_zero(adapter: bool) -> Literal[2, 3]:
     return 2 if adapter else 3
 
 
-def _remedies(plan: RankPlan, shortest_row: int, heads: int) -> Iterator[tuple[str, RankPlan]]:
+def _propose_remedies(plan: RankPlan, shortest_row: int, heads: int) -> Iterator[tuple[str, RankPlan]]:
     """Each on its own, the cheapest first."""
     if not plan.checkpointing:
         yield "model.gradient_checkpointing=true", replace(plan, checkpointing=True)
@@ -213,14 +213,14 @@ def _too_small_for_rank(shape: ModelShape, plan: RankPlan, recipe: RecipeConfig,
     if fits(plan):
         return None
     window = recipe.engine.max_model_len
-    remedy = next((key for key, trial in _remedies(plan, window, shape.heads) if fits(trial)), None)
+    remedy = next((key for key, trial in _propose_remedies(plan, window, shape.heads) if fits(trial)), None)
     if remedy is None and plan.alternates:
         remedy = "cluster.placement=split, or cards with more memory"
     elif remedy is None:  # not one key alone: what saves most, and then as many ranks as it takes
         zero = plan.zero_stage if plan.adapter else 3
         lean = replace(plan, checkpointing=True, zero_stage=zero, offload_reference=plan.reference)
         more = next(
-            (key for key, trial in _remedies(lean, window, shape.heads) if fits(trial)),
+            (key for key, trial in _propose_remedies(lean, window, shape.heads) if fits(trial)),
             "a shorter engine.max_model_len",
         )
         keys = ["model.gradient_checkpointing=true"] * (not plan.checkpointing)

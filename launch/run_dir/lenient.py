@@ -20,26 +20,26 @@ def decode_lenient(kind: type[T], value: object) -> T:
     tuple[X, ...], Mapping[str, X], and dataclasses of this kind. Elements that are no X are left out.
     """
     hint: Any = kind
-    record = _decoder(hint)(value)
+    record = _make_decoder(hint)(value)
     return kind() if record is UNFIT else record
 
 
 @cache
-def _decoder(hint: Any) -> Callable[[Any], Any]:
+def _make_decoder(hint: Any) -> Callable[[Any], Any]:
     origin, arguments = get_origin(hint), get_args(hint)
     if is_dataclass(hint) and isinstance(hint, type):
-        decoders = {name: _decoder(field) for name, field in get_type_hints(hint).items()}
+        decoders = {name: _make_decoder(field) for name, field in get_type_hints(hint).items()}
         return lambda value: hint(**_fields(decoders, value)) if isinstance(value, dict) else UNFIT
     if origin is UnionType:
-        decode = _decoder(arguments[0])
+        decode = _make_decoder(arguments[0])
         return lambda value: None if value is None else decode(value)
     if origin is tuple:
-        decode = _decoder(arguments[0])
+        decode = _make_decoder(arguments[0])
         return lambda value: (
             tuple(_fitting(enumerate(map(decode, value))).values()) if isinstance(value, list) else UNFIT
         )
     if origin is Mapping:
-        decode = _decoder(arguments[1])
+        decode = _make_decoder(arguments[1])
         return lambda value: (
             _fitting((key, decode(entry)) for key, entry in value.items()) if isinstance(value, dict) else UNFIT
         )

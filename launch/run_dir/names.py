@@ -11,12 +11,12 @@ def evaluation_name(stage: str, when: str, step: int) -> str:
     return f"{stage}-step-{step:06d}" if when == "during" else f"{stage}-{when}"
 
 
-def metrics_line(step: int) -> str:
+def metrics_line_name(step: int) -> str:
     """What the digest of a line of metrics.jsonl is kept under, in the journal."""
     return f"{METRICS} {step}"
 
 
-def evaluation_line(stage: object, when: object, step: int) -> str:
+def evaluation_line_name(stage: object, when: object, step: int) -> str:
     """The same of a line of evaluations.jsonl."""
     return f"{EVALUATIONS} {stage} {when} {step}"
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Optional
 
 from learners.algorithms.objective import add_terms, clipped
-from learners.algorithms.policy_gradient import PolicyGradient, relative_to_group
+from learners.algorithms.policy_gradient import PolicyGradient, compare_with_group
 from learners.algorithms.terms import Clip, KLTerm, PolicyGradientConfig, check_dual_clip
 from rlsys.config.learner import Level
 
@@ -46,7 +46,7 @@ class GRPO(PolicyGradient):
 
     def advantages(self, rewards: Sequence[float]) -> list[float] | None:
         """The group's z-scores; None when all scored rewards are equal or fewer than two were scored."""
-        return relative_to_group(rewards, normalize_std=self.config.normalize_std)
+        return compare_with_group(rewards, normalize_std=self.config.normalize_std)
 
     def loss(self, logp_T: torch.Tensor, entropy_T: torch.Tensor, row: MicroBatch, *, denominator: float) -> LossOutput:
         """The clipped objective, with its KL and entropy terms."""

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from learners.algorithms.objective import add_terms, clipped
-from learners.algorithms.policy_gradient import PolicyGradient, relative_to_group
+from learners.algorithms.policy_gradient import PolicyGradient, compare_with_group
 from learners.algorithms.terms import Clip, KLTerm, PolicyGradientConfig
 from rlsys.reductions import Reduction
 
@@ -37,7 +37,7 @@ class GSPO(PolicyGradient):
 
     def advantages(self, rewards: Sequence[float]) -> list[float] | None:
         """The group's z-scores, as in GRPO."""
-        return relative_to_group(rewards)
+        return compare_with_group(rewards)
 
     def loss(self, logp_T: torch.Tensor, entropy_T: torch.Tensor, row: MicroBatch, *, denominator: float) -> LossOutput:
         """The clipped objective on the ratio of the whole sequence, with its KL and entropy terms."""

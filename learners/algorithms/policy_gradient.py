@@ -33,7 +33,7 @@ def with_signal(credit: list[float]) -> list[float] | None:
     return credit if any(advantage != 0 for advantage in credit if not math.isnan(advantage)) else None
 
 
-def relative_to_group(rewards: Sequence[float], *, normalize_std: bool = True) -> list[float] | None:
+def compare_with_group(rewards: Sequence[float], *, normalize_std: bool = True) -> list[float] | None:
     """Rewards less the mean of their group, or its z-scores; None without a signal."""
     import torch
 
@@ -44,7 +44,7 @@ def relative_to_group(rewards: Sequence[float], *, normalize_std: bool = True) -
     )
 
 
-def relative_to_others(rewards: Sequence[float]) -> list[float] | None:
+def compare_with_others(rewards: Sequence[float]) -> list[float] | None:
     """Each reward less the mean of the other siblings'; None without a signal."""
     import torch
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from learners.algorithms.base import Moments
 from learners.algorithms.objective import add_terms, clipped
-from learners.algorithms.policy_gradient import PolicyGradient, raw_scores, relative_to_group
+from learners.algorithms.policy_gradient import PolicyGradient, compare_with_group, raw_scores
 from learners.algorithms.terms import Clip, PolicyGradientConfig, TokenCredit
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ class ReinforcePP(PolicyGradient):
         """The rewards as they are, or less their group's mean: then None where all are equal."""
         if not self.config.group_baseline:
             return raw_scores(rewards)
-        return relative_to_group(rewards, normalize_std=False)
+        return compare_with_group(rewards, normalize_std=False)
 
     def credit(self, rows: Sequence[MicroBatch], moments: Moments) -> list[MicroBatch]:
         from learners.algorithms.credit import as_values, estimate, normalize, token_rewards  # torch behind it

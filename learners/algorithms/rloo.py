@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from learners.algorithms.objective import add_terms, reinforce
-from learners.algorithms.policy_gradient import PolicyGradient, relative_to_others
+from learners.algorithms.policy_gradient import PolicyGradient, compare_with_others
 from learners.algorithms.terms import KLTerm, PolicyGradientConfig
 from rlsys.config.learner import Correction
 from rlsys.reductions import Reduction
@@ -39,7 +39,7 @@ class RLOO(PolicyGradient):
 
     def advantages(self, rewards: Sequence[float]) -> list[float] | None:
         """Reward minus the mean of the other siblings; None where nothing can be compared."""
-        return relative_to_others(rewards)
+        return compare_with_others(rewards)
 
     def loss(self, logp_T: torch.Tensor, entropy_T: torch.Tensor, row: MicroBatch, *, denominator: float) -> LossOutput:
         """REINFORCE on the whole response, with its KL and entropy terms."""

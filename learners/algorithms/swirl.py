@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from learners.algorithms.objective import add_terms, reinforce
-from learners.algorithms.policy_gradient import PolicyGradient, relative_to_group, relative_to_others, with_signal
+from learners.algorithms.policy_gradient import PolicyGradient, compare_with_group, compare_with_others, with_signal
 from learners.algorithms.terms import KLTerm, PolicyGradientConfig
 from rlsys.config.learner import Correction
 from rlsys.reductions import Reduction
@@ -44,9 +44,9 @@ class SWiRL(PolicyGradient):
     def advantages(self, rewards: Sequence[float]) -> list[float] | None:
         """R - b for each action of a state; None where no action would be pushed either way."""
         if self.config.baseline == "leave_one_out":
-            return relative_to_others(rewards)
+            return compare_with_others(rewards)
         if self.config.baseline == "group_mean":
-            return relative_to_group(rewards, normalize_std=False)
+            return compare_with_group(rewards, normalize_std=False)
         return with_signal(list(rewards))
 
     def loss(self, logp_T: torch.Tensor, entropy_T: torch.Tensor, row: MicroBatch, *, denominator: float) -> LossOutput:

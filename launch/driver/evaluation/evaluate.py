@@ -22,7 +22,7 @@ from launch.driver.observe.held_out import find_in_evaluations, find_one_text
 from launch.driver.run.episodes import EpisodeFiles, EpisodeWriter, Played
 from launch.driver.run.playing import PendingGroup, play_each
 from launch.driver.run.run import Run
-from launch.run_dir.names import episodes_name, evaluation_line, evaluation_name
+from launch.run_dir.names import episodes_name, evaluation_line_name, evaluation_name
 from rlsys.config.recipe import StageConfig
 from rlsys.records import TrajectoryRecord
 from rlsys.types import Group
@@ -170,7 +170,7 @@ async def finish_evaluation(run: Run, evaluation: Evaluation, apart: Path | None
     account = {"seconds": round(seconds, 3), "version": evaluation.version, "newest_version": newest}
     digests = {name: play.digest() for name, play in evaluation.plays.items()}
     row = place | account | numbers | {"prompts": digests}
-    run.journal.seal(evaluation_line(stage.name, evaluation.when, evaluation.step), run.dir.save_evaluation(row))
+    run.journal.seal(evaluation_line_name(stage.name, evaluation.when, evaluation.step), run.dir.save_evaluation(row))
     lines, stages = run.dir.evaluations(), run.config.stages
     for finding in (find_in_evaluations if evaluation.when == "during" else find_one_text)(lines, stages):
         run.note("health", f"health: {finding.describe()}", sign=finding.what)

@@ -39,7 +39,7 @@ from launch.driver.run.record import RunRecord
 from launch.driver.run.rundir import RunDir
 from launch.driver.run.tasks import Tasks
 from launch.driver.run.weight_sync import WeightSync
-from launch.run_dir.names import EVENTS, metrics_line
+from launch.run_dir.names import EVENTS, metrics_line_name
 from learners.algorithms import make_algorithm
 from learners.algorithms.base import REFERENCE
 from rlsys.adapters import BASES
@@ -284,7 +284,7 @@ class Run:
         """Into metrics.jsonl (its seal into the journal), to the tracker, and onto the terminal; with what
         the health signs say of it. raised: the first of what its episodes raised."""
         line = row.to_json() | self.loop_lag.row() | {"wall_s": self.wall_s, "time": round(time.time(), 3)}
-        self.journal.seal(metrics_line(row.step), self.dir.log(line))
+        self.journal.seal(metrics_line_name(row.step), self.dir.log(line))
         self.before_row = None
         self.tracker.log(line)
         self.gauges.set(line | self.export_account(row.step - row.stage_step + stage_steps))

@@ -46,7 +46,14 @@ from rlsys.config.envs import env_in
 from rlsys.config.recipe import StageConfig
 from rlsys.curriculum import Curriculum, make_curriculum
 from rlsys.errors import RunFailed
-from rlsys.harvest import Harvest, check_failures, check_streams, first_exception, harvest_groups, metrics_by_env
+from rlsys.harvest import (
+    Harvest,
+    check_failures,
+    first_exception,
+    harvest_groups,
+    metrics_by_env,
+    refuse_unread_streams,
+)
 from rlsys.metrics import Max, Metrics, Sum, merge, values
 from rlsys.mixed_curriculum import MixedCurriculum, weights_of
 from rlsys.plan import BatchPlan, plan_batch
@@ -246,7 +253,7 @@ class Stepper:
         longest, max_lag = config.rollout.max_response_tokens or config.engine.max_model_len, config.loop.max_token_lag
         harvest = harvest_groups(groups, self.algorithm, longest, version=version, max_token_lag=max_lag)
         check_failures(groups, config.loop.max_failed_share)
-        check_streams(groups, read=self.algorithm.reads_streams)
+        refuse_unread_streams(groups, read=self.algorithm.reads_streams)
         if not harvest.samples:
             return harvest, None
         plan = plan_batch(

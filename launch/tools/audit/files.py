@@ -12,7 +12,7 @@ from launch.driver.checkpoints.best import BEST
 from launch.driver.checkpoints.checkpoint import FOLDER, read_state, step_of
 from launch.driver.checkpoints.proof import CHECKPOINTS, GONE, SealBook, seal_book
 from launch.run_dir.directory import RunDirectory, read_directory
-from launch.run_dir.names import EVALUATIONS, METRICS, evaluation_line, metrics_line
+from launch.run_dir.names import EVALUATIONS, METRICS, evaluation_line_name, metrics_line_name
 from launch.run_dir.rows import LoggedRow, parse_row
 from launch.run_dir.state import OVER, State
 from rlsys.errors import BadInput
@@ -206,7 +206,7 @@ def _lines_of_file(path: Path) -> Iterator[tuple[int, bytes]]:
 
 
 def _metrics(path: Path, unreadable: list[str]) -> Iterator[SealedLine]:
-    return _sealed_lines(path / METRICS, lambda row: metrics_line(row.step), unreadable)
+    return _sealed_lines(path / METRICS, lambda row: metrics_line_name(row.step), unreadable)
 
 
 def _evaluations(path: Path, unreadable: list[str]) -> Iterator[SealedLine]:
@@ -214,7 +214,7 @@ def _evaluations(path: Path, unreadable: list[str]) -> Iterator[SealedLine]:
 
 
 def _name_evaluation(row: LoggedRow) -> str:
-    return evaluation_line(row.values.get("stage"), row.values.get("when"), row.step)
+    return evaluation_line_name(row.values.get("stage"), row.values.get("when"), row.step)
 
 
 def _sealed_lines(path: Path, name: Callable[[LoggedRow], str], unreadable: list[str]) -> Iterator[SealedLine]:

@@ -14,7 +14,7 @@ from launch.driver.checkpoints.checkpoint import Damaged
 from launch.driver.checkpoints.proof import compare_checkpoint, compare_models
 from launch.run_dir.episodes import read_episodes
 from launch.run_dir.lines import ends_whole, open_file
-from launch.run_dir.names import EVALUATIONS, METRICS, metrics_line
+from launch.run_dir.names import EVALUATIONS, METRICS, metrics_line_name
 from launch.run_dir.rows import number_of
 from launch.tools.audit.files import JOURNAL, SUMMARY, Looked, foreign_checkpoints, list_checkpoints
 from launch.tools.audit.lengths import compare_lengths
@@ -149,7 +149,7 @@ def rows(looked: Looked, show: Show) -> Property:
         sealed = {name: seals[-1] for name, seals in looked.seals.items() if name.startswith((METRICS, EVALUATIONS))}
         alive = {row.name for row in looked.surviving if isinstance(row, Sealed)}
         last = max((line.row.step for line in looked.metrics), default=0)  # later ones were taken back
-        alive |= {metrics_line(step) for step in range(1, last + 1)}
+        alive |= {metrics_line_name(step) for step in range(1, last + 1)}
         offenders += [f"{name}: the line is missing" for name in sealed if name in alive and name not in by_name]
         changed = [name for name, line in by_name.items() if name in sealed and sealed[name] != line.digest]
         offenders += [f"{name}: not what was written (line {by_name[name].number})" for name in changed]

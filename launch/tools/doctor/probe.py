@@ -52,14 +52,14 @@ def read_space(path: Path) -> Space:
 
 
 def read_limits(request: Request) -> Limits:
-    def soft(kind: int) -> int | None:
+    def read_soft_limit(kind: int) -> int | None:
         limit = resource.getrlimit(kind)[0]
         return None if limit == resource.RLIM_INFINITY else limit
 
     return Limits(
-        files=soft(resource.RLIMIT_NOFILE),
-        processes=soft(resource.RLIMIT_NPROC),
-        locked_bytes=soft(resource.RLIMIT_MEMLOCK),
+        files=read_soft_limit(resource.RLIMIT_NOFILE),
+        processes=read_soft_limit(resource.RLIMIT_NPROC),
+        locked_bytes=read_soft_limit(resource.RLIMIT_MEMLOCK),
         pids=_pids_max(),
     )
 

@@ -161,7 +161,7 @@ def _series_of_run(spec: ChartSpec, view: ChartedRun) -> Iterator[dict[str, Any]
                     "run": view.at,
                     "stage": stage.name,
                     "kind": spec.form if not view.label else "line",
-                    **_points_json(stage.rows.step, column, band, {"hours": hours, "tokens": tokens}, view.size),
+                    **_downsample_points(stage.rows.step, column, band, {"hours": hours, "tokens": tokens}, view.size),
                 }
     if "right" in spec.keys.values():
         yield from _held_out_series(view, only_shares=True)
@@ -260,7 +260,7 @@ def hours_by_step(run: RunDirectory) -> Floats | None:
     return seconds / 3600 if len(seconds) and not np.isnan(seconds).any() else None
 
 
-def _points_json(
+def _downsample_points(
     steps: npt.NDArray[np.int64],
     column: Floats,
     band: tuple[Floats, Floats] | None,

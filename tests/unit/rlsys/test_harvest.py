@@ -21,10 +21,10 @@ from rlsys.group_rollout import run_group
 from rlsys.harvest import (
     Harvest,
     check_failures,
-    check_streams,
     deviation,
     harvest_groups,
     metrics_by_env,
+    refuse_unread_streams,
     trajectory_metrics,
 )
 from rlsys.metrics import Mean, values
@@ -271,10 +271,10 @@ def test_rewards_per_token_that_nobody_would_read_end_the_run() -> None:
     scored = dataclasses.replace(ref.summaries[0], reward=Reward(value=1.0, parts={"a": 1.0}, streams=(stream,)))
     streamed = dataclasses.replace(ref, summaries=(scored, *ref.summaries[1:]))
     assert trajectory_metrics(scored)["reward/stream/hedging"] == Mean(-0.1)
-    check_streams([ref, streamed], read=True)
-    check_streams([ref], read=False)
+    refuse_unread_streams([ref, streamed], read=True)
+    refuse_unread_streams([ref], read=False)
     with pytest.raises(RunFailed, match="the token stream 'hedging', and the algorithm reads none"):
-        check_streams([ref, streamed], read=False)
+        refuse_unread_streams([ref, streamed], read=False)
 
 
 class Counts:

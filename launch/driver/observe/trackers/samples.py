@@ -52,13 +52,13 @@ def cells(trajectory: Trajectory) -> list[Any]:
     """A row of the table, without the step."""
     reward, start = trajectory.reward, trajectory.num_prompt
     assert isinstance(reward, Reward)
-    texts = [_text(trajectory.messages[:start]), _text(trajectory.messages[start:])]
+    texts = [_join_messages(trajectory.messages[:start]), _join_messages(trajectory.messages[start:])]
     parts = json.dumps(dict(reward.parts))
     end, tokens = str(trajectory.end), trajectory.num_sampled
     return [trajectory.task.task_id, *texts, end, reward.value, parts, tokens]
 
 
-def _text(messages: Sequence[Message]) -> str:
+def _join_messages(messages: Sequence[Message]) -> str:
     """As one text: half a surrogate pair, which a model may write, has no bytes in a tracker's files."""
     text = "\n".join(f"{message.role}: {message.content}" for message in messages)
     return text.encode("utf-8", "backslashreplace").decode()[:SHOWN]

@@ -26,7 +26,7 @@ from launch.driver.run.session import closing_line
 from launch.driver.run.session import summary as summary_of
 from launch.driver.run.tasks import StopRequested
 from launch.driver.stages.train import has_trained_nothing, train
-from launch.run_dir.names import metrics_line
+from launch.run_dir.names import metrics_line_name
 from rlsys.batch import UpdateReport
 from rlsys.errors import BadInput, LearnerLost, RunFailed
 from rlsys.journal import Dispatched, HealthNote, Sealed, ledger, read_journal, surviving_rows
@@ -346,7 +346,9 @@ def test_an_update_does_not_wait_for_the_episodes_of_the_step_before_and_its_row
         assert order.index(f"step-{step:06d}") < order.index(f"row {step}")
     names = [row.name for row in read_journal(tmp_path / "run" / "journal.jsonl") if isinstance(row, Sealed)]
     sealed = [name for name in names if name.startswith(("trajectories/step", "metrics"))]
-    assert sealed == [name for step in (1, 2, 3, 4) for name in (f"trajectories/step-{step:06d}", metrics_line(step))]
+    assert sealed == [
+        name for step in (1, 2, 3, 4) for name in (f"trajectories/step-{step:06d}", metrics_line_name(step))
+    ]
 
 
 def test_a_stop_after_the_last_step_waits_for_its_row(tmp_path: Path) -> None:
