@@ -45,9 +45,10 @@ setup-gpu:
 quickstart: setup
 	@exec $(BIN)/rlsys train quickstart $(ARGS)
 
+# One more than two cores have: a test of real processes waits for them a third of its time.
 test: setup lint unit
 	@export RLSYS_NOT_RUN=$(NOT_RUN)
-	exec $(BIN)/python -m pytest tests --ignore=tests/unit -m "not slow" -n 2 --dist loadfile --no-loadscope-reorder
+	exec $(BIN)/python -m pytest tests --ignore=tests/unit -m "not slow" -n 3 --dist loadfile --no-loadscope-reorder
 
 lint: setup
 	@$(BIN)/ruff check .

@@ -20,8 +20,8 @@ from tests import device, not_run
 TESTS = Path(__file__).parent
 ROOT = TESTS.parent
 FOLDER_MARKS = ("ray", "e2e", "gpu")
-# Files that take a minute or more: begun first, so that at the end nobody waits for one of them alone.
-LONG = ("learner_rank", "quickstart", "stages", "pool", "engine_contract", "gradient", "canary", "lora_engine")
+# Files that take a minute or more, the longest first: begun first, so that at the end nobody waits for one of them alone.
+LONG = ("quickstart", "stages", "learner_rank", "pool", "engine_contract")
 SESSION_KEY = "RLSYS_TEST_SESSION"  # inherited by everything that the tests start, also when its parent is gone
 
 sys.path.insert(0, str(ROOT))
@@ -86,7 +86,8 @@ def pytest_collection_finish(session: pytest.Session) -> None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    items.sort(key=lambda item: item.path.stem.removeprefix("test_") not in LONG)
+    begun = {name: at for at, name in enumerate(LONG)}
+    items.sort(key=lambda item: begun.get(item.path.stem.removeprefix("test_"), len(begun)))
     for item in items:
         folder = item.path.relative_to(TESTS).parts[0]
         if folder in FOLDER_MARKS:

@@ -14,6 +14,7 @@ SMALL = ["cluster.placement=sleep", "stages.sft.steps=10", "stages.rl.steps=3", 
 SMALL += ["eval.tasks=4", "wandb.mode=disabled", "stages.rl.eval.every=1", "stages.rl.checkpoint.every=1"]
 
 
+@pytest.mark.slow
 def test_a_run_alternates_on_its_devices_and_loses_nothing(tmp_path: Path) -> None:
     """With an evaluation beside the training and a checkpoint after every step, which want the devices too."""
     run = tmp_path / "run"

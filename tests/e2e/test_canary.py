@@ -72,6 +72,7 @@ def make_sync(learner: Any, pool: RolloutPool) -> WeightSync:
     return sync
 
 
+@pytest.mark.slow
 def test_the_canary_passes_a_healthy_engine_and_catches_one_that_keeps_old_weights_or_an_old_head(
     tmp_path: Path,
 ) -> None:

@@ -290,6 +290,7 @@ def test_a_probe_passes_the_queue_and_needs_no_seat(served: Served) -> None:
     assert all(gap(ours, logprobs(served.model, ids)) < close() for ours, ids in zip(scores, prompts, strict=True))
 
 
+@pytest.mark.slow
 def test_256_episodes_on_two_seats_need_no_more_time_than_they_hold_one(
     served: Served, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -464,6 +465,7 @@ def test_a_missing_part_of_a_fused_parameter_is_rejected_and_ends_the_engine(ser
     assert [type(outcome) for outcome in served.run(rejected())] == [EngineFailed] * 3
 
 
+@pytest.mark.slow
 def test_a_tied_model_takes_its_head_from_the_stream_and_rejects_one_without_it(
     loop: Loop, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -494,6 +496,7 @@ def test_a_tied_model_takes_its_head_from_the_stream_and_rejects_one_without_it(
     assert tied.engine.llm.engine_core.resources.ctx.closed
 
 
+@pytest.mark.slow
 def test_the_death_of_the_engine_core_fails_what_waits_for_it(loop: Loop, tmp_path: Path) -> None:
     dying = Served(loop, tmp_path, "qwen3")
 
@@ -512,6 +515,7 @@ def test_the_death_of_the_engine_core_fails_what_waits_for_it(loop: Loop, tmp_pa
         dying.stop()
 
 
+@pytest.mark.slow
 def test_a_start_that_fails_after_the_engine_core_is_up_leaves_no_process(loop: Loop, tmp_path: Path) -> None:
     before = set(multiprocessing.active_children())
     folder = save_tiny(tmp_path / "model", "qwen3", seed=0)
@@ -569,6 +573,7 @@ def said_before_its_process_was_killed(
     return report["said"]
 
 
+@pytest.mark.slow
 def test_a_killed_process_leaves_no_engine_core_and_an_engine_that_skips_reloads_shows_in_its_scores(
     tmp_path: Path,
 ) -> None:
@@ -578,6 +583,7 @@ def test_a_killed_process_leaves_no_engine_core_and_an_engine_that_skips_reloads
     assert gap(before, after) < close()  # it says that it loaded, and did not
 
 
+@pytest.mark.slow
 def test_a_model_divided_among_two_processes_reloads_is_counted_and_leaves_none_of_them(tmp_path: Path) -> None:
     device.need_gpus(2)
     engine_spec = spec(save_tiny(tmp_path / "model", "qwen3", seed=0), tensor_parallel=2)

@@ -99,6 +99,7 @@ def test_the_protocol_of_a_service_in_front_of_an_endpoint(tmp_path: Path) -> No
             assert post(url, QUESTION, "t0ken").json()["cached"] and len(endpoint.asked) == num_asked
 
 
+@pytest.mark.slow
 def test_a_model_of_its_own_that_says_nothing_usable(tmp_path: Path) -> None:
     """A tiny random model on vLLM: it writes garbage, which is counted as such and is no verdict."""
     pytest.importorskip("vllm")

@@ -25,7 +25,7 @@ from tests.e2e.test_engine_contract import PROMPT, Loop, close, gap, request, sa
 from tests.e2e.test_engine_contract import loop as loop
 from tests.e2e.tiny_models import logprobs, publish, save_tiny, tiny_model
 
-pytestmark = pytest.mark.e2e
+pytestmark = [pytest.mark.e2e, pytest.mark.slow]
 
 LORA = LoraConfig(rank=5, alpha=12.0)  # no rank that vLLM has buffers of
 

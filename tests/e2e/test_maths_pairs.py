@@ -2,6 +2,8 @@
 
 from pathlib import Path
 
+import pytest
+
 from benchmarks.maths import FRESH, HELD_OUT, NEWEST, Pair, cases, pairs, rates, shares, wrong
 from envs.rewards.maths.compare import decide
 
@@ -9,6 +11,7 @@ UNTUNED_MISSED = 0.12
 MISSED, ACCEPTED = 0.08, 0.01  # at most, of the equal and of the unequal pairs
 
 
+@pytest.mark.slow
 def test_the_verifier_is_seldom_wrong_in_any_family() -> None:
     table = pairs() + pairs(FRESH) + pairs(NEWEST)
     wrongly = wrong(table)
@@ -24,6 +27,7 @@ def test_the_verifier_is_seldom_wrong_in_any_family() -> None:
         assert decide(pair.given, (pair.gold,)) in (None, pair.equal is not (pair in wrongly)), pair
 
 
+@pytest.mark.slow
 def test_on_pairs_that_no_rule_was_tuned_on_it_is_seldom_wrong() -> None:
     table = pairs(HELD_OUT)
     wrongly = wrong(table)

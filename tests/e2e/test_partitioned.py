@@ -77,6 +77,7 @@ def compare(kinds: list[str], tmp_path: Path, rope: float = 1.0) -> None:
                 assert tensors[name].dtype == tensor.dtype and torch.equal(tensors[name], tensor), (path, rank, name)
 
 
+@pytest.mark.slow
 def test_what_is_divided_is_what_would_be_loaded_whole(tmp_path: Path) -> None:
     """Untied, tied, of another dtype, with experts that are joined, with an embedding that is scaled."""
     compare(["qwen3", "qwen3, tied", "llama, in bfloat16", "qwen3_moe", "gemma2"], tmp_path, rope=10.0)

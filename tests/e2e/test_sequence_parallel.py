@@ -19,7 +19,7 @@ from tests.e2e.learner_cases import bare_process, save_model, spawn, spec
 from tests.e2e.test_learner_rank import ActorCritic, WeightedLogprob, begin_actor_critic, samples_of, tensors
 from tests.makers.made import make_shards
 
-pytestmark = pytest.mark.e2e
+pytestmark = [pytest.mark.e2e, pytest.mark.slow]
 
 TIMES = ("time/", "memory/", "learner/tokens_per_s", "learner/flops_per_s", "learner/mfu", "learner/tokens_shared")
 
@@ -51,9 +51,9 @@ def play(folder: Path, path: str, world_size: int, sharing: int, zero_stage: int
     ("world_size", "sharing", "zero_stage", "algorithm"),
     [
         (2, 2, 2, ActorCritic()),
-        pytest.param(2, 2, 3, ActorCritic(), marks=pytest.mark.slow),
-        pytest.param(4, 2, 1, WeightedLogprob(), marks=pytest.mark.slow),
-        pytest.param(4, 4, 3, WeightedLogprob(), marks=pytest.mark.slow),  # of 2 heads of keys, which are repeated
+        (2, 2, 3, ActorCritic()),
+        (4, 2, 1, WeightedLogprob()),
+        (4, 4, 3, WeightedLogprob()),  # of 2 heads of keys, which are repeated
     ],
 )
 def test_ranks_that_share_rows_train_what_one_rank_trains(
@@ -92,6 +92,5 @@ def refuse_rank(rank: int, world_size: int, port: int, path: str) -> None:
     learner.close()
 
 
-@pytest.mark.slow
 def test_a_model_that_mixes_tokens_elsewhere_is_refused_by_every_rank(tmp_path: Path) -> None:
     spawn(refuse_rank, 2, save_model(tmp_path / "model"), deadline_s=120)

@@ -14,7 +14,7 @@ import pytest
 from tests.e2e.runs import rows, steps_of, summary
 from tests.nodes import Cluster, needs_nodes, nodes
 
-pytestmark = [pytest.mark.e2e, needs_nodes]
+pytestmark = [pytest.mark.e2e, pytest.mark.slow, needs_nodes]
 
 CPUS = 3
 
@@ -92,7 +92,6 @@ asyncio.run(story())
 """
 
 
-@pytest.mark.slow
 def test_a_retriever_whose_node_dies_is_found_on_another(tmp_path: Path) -> None:
     with nodes(2, shared=tmp_path, cpus=CPUS) as cluster, (tmp_path / "said").open("wb") as output:
         env = {"http_proxy": "http://127.0.0.1:9", "no_proxy": ""}  # of the web: the parts of a run need none
@@ -106,7 +105,6 @@ def test_a_retriever_whose_node_dies_is_found_on_another(tmp_path: Path) -> None
     assert lines[-1] == "errors {}"
 
 
-@pytest.mark.slow
 def test_a_run_goes_on_when_the_node_of_its_retriever_dies(tmp_path: Path) -> None:
     """Ranks and engines need three CPUs and fit on the first node alone, the retriever needs one and fits on both."""
     run, log = tmp_path / "run", tmp_path / "said"
