@@ -44,9 +44,11 @@ def copy_best(run: Path, step: int) -> Path | None:
 
 
 def keep_if_best(run: Path, apart: Path, number: str, value: float) -> bool:
-    """Make what was set apart the best, if it is; else remove it. The larger number is the better one."""
-    current = find_best_model(run)
-    if current is not None and read_best(current)["number"] == number and read_best(current)["value"] >= value:
+    """Make what was set apart the best, if it is; else remove it. The larger number is the better one. Of the same step
+    the newer number counts: a kill took the evaluation that the older one is of."""
+    folder = find_best_model(run)
+    best = read_best(folder) if folder is not None else {}
+    if best.get("number") == number and best["step"] != step_of(apart) and best["value"] >= value:
         shutil.rmtree(apart)
         return False
     replace_file(apart / ABOUT, json.dumps({"number": number, "value": value, "step": step_of(apart)}) + "\n")

@@ -170,16 +170,17 @@ async def finish_evaluation(run: Run, evaluation: Evaluation, apart: Path | None
     account = {"seconds": round(seconds, 3), "version": evaluation.version, "newest_version": newest}
     digests = {name: play.digest() for name, play in evaluation.plays.items()}
     row = place | account | numbers | {"prompts": digests}
-    run.journal.seal(evaluation_line_name(stage.name, evaluation.when, evaluation.step), run.dir.save_evaluation(row))
-    lines, stages = run.dir.evaluations(), run.config.stages
-    for finding in (find_in_evaluations if evaluation.when == "during" else find_one_text)(lines, stages):
-        run.note("health", f"health: {finding.describe()}", sign=finding.what)
-        run.journal.note(stage.name, evaluation.step, finding.says)
     written = evaluation_report(place | account, evaluation.plays, results)
     name = evaluation_name(stage.name, evaluation.when, evaluation.step)
     run.journal.seal(f"evaluations/{name}", await asyncio.to_thread(run.dir.save_result, name, written))
     if apart is not None:
         _keep_best(run, evaluation, results, apart)
+    # Last: what has its row is not made again.
+    run.journal.seal(evaluation_line_name(stage.name, evaluation.when, evaluation.step), run.dir.save_evaluation(row))
+    lines, stages = run.dir.evaluations(), run.config.stages
+    for finding in (find_in_evaluations if evaluation.when == "during" else find_one_text)(lines, stages):
+        run.note("health", f"health: {finding.describe()}", sign=finding.what)
+        run.journal.note(stage.name, evaluation.step, finding.says)
     return {name: round(result.value, 4) for name, result in results.items() if result.value is not None}
 
 

@@ -40,6 +40,13 @@ def test_the_highest_number_stays_and_only_its_model(tmp_path: Path) -> None:
     assert offered(tmp_path, 40, 0.1, "greedy/exact_match")  # by another number all begins anew
 
 
+def test_an_evaluation_that_is_made_again_is_the_one_that_counts(tmp_path: Path) -> None:
+    assert offered(tmp_path, 10, 0.9) and offered(tmp_path, 10, 0.6)
+    best = find_best_model(tmp_path)
+    assert best is not None and read_best(best)["value"] == 0.6
+    assert offered(tmp_path, 20, 0.7)
+
+
 def test_a_checkpoint_that_is_removed_meanwhile_is_there_all_the_same(tmp_path: Path) -> None:
     saved(tmp_path, 10)
     apart = copy_best(tmp_path, 10)

@@ -9,9 +9,15 @@ from typing import Any
 
 import pytest
 
+from launch.config.compose import to_yaml
 from launch.driver.checkpoints.best import find_best_model, read_best
+from launch.driver.evaluation import evaluate
 from launch.driver.evaluation.background import BackgroundEvaluation
+from launch.driver.run.rundir import RunDir
 from launch.driver.run.session import closing_line
+from launch.tools.audit.files import read_run
+from launch.tools.audit.properties import audit
+from rlsys.errors import RunFailed
 from tests.fakes.parts import BanditPool
 from tests.refused import refused
 from tests.unit.launch.driver.stages import test_rl as driver
@@ -158,6 +164,45 @@ def test_a_resumed_run_makes_the_evaluation_that_a_kill_took(tmp_path: Path, mon
     assert lines(tmp_path) == []
     driver.play(tmp_path, stages=stages)
     assert [row["step"] for row in lines(tmp_path)] == [4]
+
+
+@pytest.mark.parametrize(
+    ("of", "name", "done"),
+    [
+        (RunDir, "save_result", False),
+        (evaluate, "_keep_best", False),
+        (evaluate, "_keep_best", True),
+        (RunDir, "save_evaluation", True),
+    ],
+)
+def test_one_that_breaks_off_while_it_is_written_is_whole_after_a_resume(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, of: Any, name: str, done: bool
+) -> None:
+    """Its line, its result and the best model; `done`: with the work of `name` behind it, else before."""
+    keys = "eval: {every: 4, hold_weights: true}, checkpoint: {every: 4, best: greedy/accuracy}"
+    stages, folder, work = f"stages: [{{name: rl, kind: rl, steps: 8, {keys}}}]\n", tmp_path / "run", getattr(of, name)
+
+    def break_off(*args: Any) -> Any:
+        if not list((folder / "checkpoints").glob("step-000004")):  # the one before the stage
+            return work(*args)
+        if done:
+            work(*args)
+        raise RunFailed("it broke off")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(of, name, break_off)
+        assert driver.play(tmp_path, stages=stages).error is not None
+    outcome = driver.play(tmp_path, stages=stages)
+    assert outcome.error is None
+    (row,) = lines(tmp_path)
+    written = json.loads((folder / "evaluations" / "rl-step-000004.json").read_text())
+    assert (row["step"], row["greedy/accuracy"]) == (4, written["accuracy"]["greedy"])
+    values = {row["step"]: row["greedy/accuracy"] for row in driver.evaluations(tmp_path) if row["step"]}
+    step, best = max(values, key=lambda at: (values[at], -at)), find_best_model(folder)
+    assert best is not None and read_best(best) == {"number": "greedy/accuracy", "value": values[step], "step": step}
+    (folder / "config.yaml").write_text(to_yaml(outcome.run.config))
+    checks = {check.name: check.offenders for check in audit(read_run(folder))}
+    assert not (*checks["journal"], *checks["rows"], *checks["files"])
 
 
 @pytest.mark.parametrize(("stop", "says"), [(4, "the resumed run makes it"), (5, "it is not made again")])
