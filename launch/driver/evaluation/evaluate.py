@@ -16,7 +16,7 @@ from launch.checks.deadlines import evaluated_at_once
 from launch.driver.checkpoints import best
 from launch.driver.evaluation.report import combine_plays, describe_plan, describe_results, evaluation_report
 from launch.driver.evaluation.results import Result, result_of
-from launch.driver.evaluation.sets import Play, plays_of, recipes_played
+from launch.driver.evaluation.sets import Play, plays_of, recipes_played, split_number
 from launch.driver.evaluation.transcripts import in_order, records_of, without_tokens
 from launch.driver.observe.held_out import find_in_evaluations, find_one_text
 from launch.driver.run.episodes import EpisodeFiles, EpisodeWriter, Played
@@ -186,9 +186,8 @@ async def finish_evaluation(run: Run, evaluation: Evaluation, apart: Path | None
 
 def _keep_best(run: Run, evaluation: Evaluation, results: Mapping[str, Result], apart: Path) -> None:
     number = evaluation.stage.config.checkpoint.best or ""
-    play, _, name = number.rpartition("/")
-    result = results.get(play)
-    metric = None if result is None or result.partial else result.metrics.get(name)
+    found = split_number(number, results)
+    metric = None if found is None or results[found[0]].partial else results[found[0]].metrics.get(found[1])
     if metric is None:
         run.progress.say(f"checkpoint.best={number}: this evaluation has no such number, or is partial")
         best.discard_candidate(apart)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from typing import Any, cast
@@ -198,6 +198,11 @@ def plays_of(recipe: RecipeConfig) -> dict[str, Play]:
     return {name: play for task_set in sets_of(recipe) for name, play in task_set.plays().items()}
 
 
+def split_number(number: str, plays: Iterable[str]) -> tuple[str, str] | None:
+    """split_number("greedy/part/correct", ["greedy"]) is ("greedy", "part/correct"). None where it is of no play."""
+    return next(((name, number.removeprefix(f"{name}/")) for name in plays if number.startswith(f"{name}/")), None)
+
+
 def recipes_played(plays: Mapping[str, Play]) -> list[RecipeConfig]:
     """Those of the sets."""
     return [play.of.recipe for play in plays.values()]
@@ -222,7 +227,7 @@ def check_sets(where: str, recipe: RecipeConfig) -> None:
     if judge and not any(judge_config_of(play.of.recipe.reward) for play in plays.values()):
         raise BadInput("no reward of eval.sets asks a judge", where=where, key="eval.judge", found=judge)
     best = recipe.checkpoint.best
-    if best is not None and not any(best.startswith(f"{name}/") for name in plays):
+    if best is not None and split_number(best, plays) is None:
         numbers = ", ".join(f"{name}/accuracy" for name in plays)
         raise BadInput(
             where=where, key="checkpoint.best", found=best, expected=f"a number of an evaluation, such as {numbers}"

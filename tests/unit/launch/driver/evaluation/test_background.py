@@ -151,6 +151,13 @@ def test_the_best_model_by_an_evaluation_is_kept(tmp_path: Path, capsys: pytest.
         run(tmp_path / "x", "every: 3", more=", checkpoint: {every: 2, best: sampled/accuracy}")
 
 
+def test_the_best_model_by_a_part_of_the_reward(tmp_path: Path) -> None:
+    run(tmp_path, "", steps=2, more=", checkpoint: {every: 2, best: greedy/part/correct}")
+    best = find_best_model(tmp_path / "run")
+    assert best is not None
+    assert read_best(best)["value"] == lines(tmp_path, "after")[0]["greedy/part/correct"]
+
+
 @pytest.fixture(autouse=True)
 def _folders(tmp_path: Path) -> None:
     (tmp_path / "x").mkdir()
