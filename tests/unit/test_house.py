@@ -18,9 +18,9 @@ BUDGET = {
     "envs": 27_646,
     "actors": 6_167,
     "learners": 5_920,
-    "launch": 40_680,
+    "launch": 40_686,
     "benchmarks": 9_833,
-    "tests": 88_730,
+    "tests": 88_733,
 }
 
 

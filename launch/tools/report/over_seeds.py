@@ -10,7 +10,7 @@ from typing import Any
 from launch.run_dir.directory import RunDirectory
 from launch.run_dir.settings import SeedGroup
 from launch.run_dir.significance import mean_and_spread
-from launch.tools.report.verdict import Level, compare_ends, points_by_play
+from launch.tools.report.verdict import ERROR, Level, compare_ends, points_by_play
 from launch.tools.report.words import plural, signed
 from rlsys.untrusted import visible
 
@@ -28,17 +28,23 @@ class MeanChange:
 
     @property
     def direction(self) -> int:
-        """-1 or 1 where the interval does not contain 0, else 0."""
+        """-1 or 1 where the interval does not contain 0, else 0. Without a spread it is no interval, but one mean: that
+        all seeds have its sign happens by chance in 2 of 2**seeds, so that fewer than six show nothing."""
+        if self.low == self.high and 2 ** (1 - self.seeds) >= ERROR:
+            return 0
         return (self.low > 0) - (self.high < 0)
 
 
 def average_changes(changes: Sequence[float]) -> MeanChange:
-    """average_changes([0.1, 0.2, 0.3]) is 0.2 within 0.2 -+ 4.303 * 0.1 / sqrt(3). Raises ValueError for one seed."""
+    """average_changes([0.1, 0.2, 0.3]) is 0.2 within 0.2 -+ 4.303 * 0.1 / sqrt(3). Seeds without a spread have the mean
+    as their interval. Raises ValueError for one seed."""
     from scipy.stats import t as student  # loads much: the help of a command goes without
 
     if len(changes) < 2:
         raise ValueError("the spread of one seed is unknown")
     mean, spread = mean_and_spread(changes)
+    if max(changes) - min(changes) < 1e-12:  # what is smaller is rounding
+        spread = 0.0
     half = float(student.ppf(0.975, len(changes) - 1)) * spread / math.sqrt(len(changes))
     return MeanChange(seeds=len(changes), mean=mean, low=mean - half, high=mean + half)
 

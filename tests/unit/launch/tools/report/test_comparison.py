@@ -66,7 +66,10 @@ def test_only_keys_that_differ_are_shown(tmp_path: Path) -> None:
     # 4.3027 and 12.706: the 97.5 % quantile of Student's t with 2 and 1 degrees of freedom
     [
         ((0.1, 0.2, 0.3), 0.2 - 0.24841, 0.2 + 0.24841, 0),
-        ((0.5, 0.5), 0.5, 0.5, 1),
+        ((0.5, 0.5), 0.5, 0.5, 0),  # without a spread signs alone speak: 2 of the 4 that two may have
+        ((0.3 - 0.1, 0.4 - 0.2), 0.2, 0.2, 0),  # they differ by rounding
+        ((0.5,) * 5, 0.5, 0.5, 0),
+        ((-0.5,) * 6, -0.5, -0.5, -1),  # 2 of 64 are below 5 %
         ((-0.3, -0.31), -0.3685, -0.2415, -1),
     ],
 )
