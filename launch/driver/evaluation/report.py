@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -224,27 +224,31 @@ class Steps:
     steps_alone: int  # all steps right, the task wrong: they were not put together
     task_alone: int  # the task right, a step wrong: not by these steps
     neither: int
+    left_out: int  # a step was not graded
     single: float  # share of all single steps that were right
     whole: float  # the number of the whole tasks
     p: float | None  # z-test that the two differ (its table 6); None where they are no shares
 
     def describe(self) -> str:
         p = "" if self.p is None else f", z-test p = {self.p:.3g}"
+        left_out = f", left out {self.left_out} with a step that was not graded" if self.left_out else ""
         return (
             f"single steps of {self.of}: steps and task right {self.both}, steps alone {self.steps_alone}, "
-            f"task alone {self.task_alone}, neither {self.neither}; single {self.single:.3f}, whole {self.whole:.3f}{p}"
+            f"task alone {self.task_alone}, neither {self.neither}{left_out}; "
+            f"single {self.single:.3f}, whole {self.whole:.3f}{p}"
         )
 
 
 def count_solved_steps(name: str, single: EvalResult, whole: EvalResult, parents: Mapping[str, str]) -> Steps | None:
-    """parents: by task_id of a single step that of its task. None where no task was played in both ways."""
+    """parents: by task_id of a single step that of its task. None where no task was graded in both ways."""
     by_parent: dict[str, list[float]] = defaultdict(list)
     for task, value in single.tasks.items():
         by_parent[parents[task]].append(value)
+    steps_asked = {parent: count for parent, count in Counter(parents.values()).items() if parent in whole.tasks}
     outcomes = [
-        (min(values) >= RIGHT, whole.tasks[parent] >= RIGHT)
-        for parent, values in by_parent.items()
-        if parent in whole.tasks
+        (min(by_parent[parent]) >= RIGHT, whole.tasks[parent] >= RIGHT)
+        for parent, count in steps_asked.items()
+        if len(by_parent[parent]) == count
     ]
     if not outcomes or single.number is None or whole.number is None:
         return None
@@ -254,6 +258,7 @@ def count_solved_steps(name: str, single: EvalResult, whole: EvalResult, parents
         steps_alone=outcomes.count((True, False)),
         task_alone=outcomes.count((False, True)),
         neither=outcomes.count((False, False)),
+        left_out=len(steps_asked) - len(outcomes),
         single=single.number.value,
         whole=whole.number.value,
         p=differ(single.number, whole.number)[1] if single.is_share and whole.is_share else None,

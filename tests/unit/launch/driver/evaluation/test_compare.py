@@ -72,6 +72,10 @@ def test_single_steps_beside_their_tasks() -> None:
     assert (
         count_solved_steps("whole/greedy", single, scored({"x": 1.0}), {name: name[0] for name in single.tasks}) is None
     )
+    more = {name: name[0] for name in (*single.tasks, "b2", "d2", "unasked1", "x1")}  # that were not graded
+    steps = count_solved_steps("whole/greedy", single, whole, more | {"unasked1": "unasked"})
+    assert steps is not None and "left out 3" in steps.describe()
+    assert (steps.both, steps.steps_alone, steps.task_alone, steps.neither, steps.left_out) == (1, 0, 1, 0, 3)
 
 
 def result(path: Path, graphs: float, reward: float, real: float) -> str:
