@@ -18,9 +18,9 @@ BUDGET = {
     "envs": 27_646,
     "actors": 6_167,
     "learners": 5_920,
-    "launch": 40_691,
+    "launch": 40_695,
     "benchmarks": 9_833,
-    "tests": 88_737,
+    "tests": 88_756,
 }
 
 

@@ -28,6 +28,7 @@ class BackgroundEvaluation:
         self._task: asyncio.Task[None] | None = None
         self._one: Evaluation | None = None
         self._busy_s = self._reported_s = 0.0
+        self._busy_since: float | None = None  # when the one that is under way began to be played
         self._plays = plays_of(stage.config) if self._config.every else {}
         self._at_once = evaluated_at_once(stage.config, recipes_played(self._plays)) if self._plays else 0
         self.limit_s = evaluation_deadline(stage.config, self._plays).value if self._plays else 0.0
@@ -67,7 +68,7 @@ class BackgroundEvaluation:
         try:
             await live()  # first: later it would be a newer step's, which may be waiting for this evaluation
             apart = await set_candidate_apart(self._run, evaluation)
-            evaluation.started = time.monotonic()
+            self._busy_since = evaluation.started = time.monotonic()
             limit = asyncio.timeout(self.limit_s)
             try:
                 async with self._run.cards.wish(), limit:
@@ -78,7 +79,7 @@ class BackgroundEvaluation:
                     raise
             await finish_evaluation(self._run, evaluation, apart)
         finally:
-            self._busy_s += time.monotonic() - evaluation.started
+            self._busy_s, self._busy_since = self._count_busy(), None
             self._one = None
             await evaluation.close()
 
@@ -109,6 +110,9 @@ class BackgroundEvaluation:
         """{"eval/seconds": ..}: of those since it was last asked, how many an evaluation was under way."""
         if not self._config.every:
             return {}
-        busy = self._busy_s + (time.monotonic() - self._one.started if self._one is not None else 0.0)
+        busy = self._count_busy()
         since, self._reported_s = busy - self._reported_s, busy
         return {"eval/seconds": since}
+
+    def _count_busy(self) -> float:
+        return self._busy_s + (time.monotonic() - self._busy_since if self._busy_since is not None else 0.0)

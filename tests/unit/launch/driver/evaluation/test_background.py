@@ -82,6 +82,25 @@ def test_every_so_many_steps_beside_training(tmp_path: Path, capsys: pytest.Capt
     assert {row["step"] for row in tracked} == {0, 2, 4, 6, 8}
 
 
+def test_the_wait_for_its_weights_is_no_second_of_an_evaluation(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    due, told = BackgroundEvaluation.due, list[float]()
+
+    def due_late(self: BackgroundEvaluation, live: Any) -> None:
+        async def late() -> None:
+            await live()
+            await asyncio.sleep(0.1)
+            told.append(self.row()["eval/seconds"])  # as a row of the next step does
+
+        due(self, late)
+
+    monkeypatch.setattr(BackgroundEvaluation, "due", due_late)
+    run(tmp_path, "every: 4, hold_weights: true")
+    assert told == [0.0]
+    assert min(row["eval/seconds"] for row in driver.rows(tmp_path)) >= 0
+
+
 def test_a_number_says_which_weights_it_is_of_and_they_can_be_held(tmp_path: Path) -> None:
     loose, held = (tmp_path / name for name in ("loose", "held"))
     for folder, keys in ((loose, "every: 4"), (held, "every: 4, hold_weights: true")):
