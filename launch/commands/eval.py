@@ -55,6 +55,7 @@ from launch.driver.run.playing import PendingGroup, Plays, play_each
 from launch.driver.stages.addresses import judge_endpoints_of_eval_sets
 from launch.driver.stages.base import check_columns
 from launch.driver.stages.trajectories import tokenizer_id, weights_id
+from launch.run_dir.listing import is_run
 from launch.run_dir.played import EvalResult
 from rlsys.config.recipe import RecipeConfig, RunConfig
 from rlsys.config.served import ServedConfig
@@ -363,14 +364,16 @@ def split_to_evaluate(env: Any, trained: str | None) -> str:
 
 
 def find_training_data(checkpoint: str) -> str | None:
-    """`env.data` of the run that a checkpoint is from: what it was trained on is no evaluation. None if unknown.
+    """`env.data` of the run that a checkpoint lies in: what it was trained on is no evaluation. None if unknown, as
+    of a hub name.
 
     Read, not composed: that would import the modules that a folder of another author names (docs/trust.md).
     """
-    folders = [folder for folder in Path(checkpoint).parents if (folder / "config.yaml").is_file()]
-    if not folders:
+    model = Path(checkpoint)
+    run_dir = next(filter(is_run, model.resolve().parents), None) if model.is_dir() else None
+    if run_dir is None:
         return None
-    layers, stages = read_config_layers(folders[0] / "config.yaml", seen=())
+    layers, stages = read_config_layers(run_dir / "config.yaml", seen=())
     configs = [layer.values for layer in layers] + [layer for stage in stages[-1:] for layer in stage.layers]
     envs = [values.get("env") for values in configs]
     data_files = [env["data"] for env in envs if isinstance(env, dict) and "data" in env]

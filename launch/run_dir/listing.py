@@ -53,10 +53,15 @@ def list_runs(folder: Path) -> list[ListedRun]:
     return sorted((list_run(path) for path in find_runs(folder)), key=lambda run: (run.active, run.path))
 
 
+def is_run(folder: Path) -> bool:
+    """Whether it has a config.yaml next to what a run writes. Not where it may not be entered."""
+    markers = (os.path.exists(folder / name) for name in (".lock", "checkpoints"))
+    return os.path.exists(folder / "config.yaml") and any(markers)
+
+
 def find_runs(folder: Path, depth: int = 0) -> Iterator[Path]:
-    """Folders with a config.yaml next to what a run writes. Links are not followed."""
-    markers = (os.path.exists(folder / name) for name in (".lock", "checkpoints"))  # False for what may not be entered
-    if os.path.exists(folder / "config.yaml") and any(markers):
+    """Those in the folder and below it. Links are not followed."""
+    if is_run(folder):
         yield folder
         return
     if depth > DEEPEST:

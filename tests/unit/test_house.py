@@ -18,9 +18,9 @@ BUDGET = {
     "envs": 27_646,
     "actors": 6_167,
     "learners": 5_920,
-    "launch": 40_695,
+    "launch": 40_703,
     "benchmarks": 9_833,
-    "tests": 88_756,
+    "tests": 88_770,
 }
 
 

@@ -50,16 +50,30 @@ def test_what_a_checkpoint_was_trained_on_is_what_its_last_stage_read(
     overrides: list[str], data: str | None, tmp_path: Path
 ) -> None:
     checkpoint = tmp_path / "checkpoints" / "step-000001" / "hf"
+    checkpoint.mkdir(parents=True)
     assert find_training_data(str(checkpoint)) is None
     (tmp_path / "config.yaml").write_text(to_yaml(compose("quickstart", overrides)))
     assert find_training_data(str(checkpoint)) == data
 
 
+def test_a_configuration_that_lies_around_is_no_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A hub name has this folder among its parents; a model may lie below anybody's config.yaml."""
+    (tmp_path / "config.yaml").write_text("env: {data: a.jsonl}\n")
+    (tmp_path / "models" / "small").mkdir(parents=True)
+    monkeypatch.chdir(tmp_path)
+    assert find_training_data("owner/name") is None
+    assert find_training_data("models/small") is None
+    assert find_training_data(str(tmp_path / "models" / "small")) is None
+    (tmp_path / "checkpoints").mkdir()
+    assert find_training_data("owner/name") is None
+
+
 def test_somebody_else_s_run_imports_nothing_here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "theirs.py").write_text(f"open({str(tmp_path / 'ran')!r}, 'w')\n")
+    (tmp_path / "checkpoints" / "model").mkdir(parents=True)
     (tmp_path / "config.yaml").write_text("env: {name: theirs.World, data: a.jsonl}\nstages: [{kind: rl, steps: 1}]\n")
     monkeypatch.setattr(sys, "path", [*sys.path, str(tmp_path)])
-    assert find_training_data(str(tmp_path / "checkpoints")) == "a.jsonl"
+    assert find_training_data(str(tmp_path / "checkpoints" / "model")) == "a.jsonl"
     assert not (tmp_path / "ran").exists()
     assert str(tmp_path) not in choices.search_paths  # nor would an actor look there for a module of the user's own
 
