@@ -78,10 +78,10 @@ def _cell(setting: ComparedSetting, first: ComparedSetting, play: str, key: str,
     sides = [[plays[play] for plays in side.seeds if play in plays] for side in (setting, first)]
     cell = replace(cell, other_way=describe_config_differences(*sides))
     if test == "paper":
-        p = differ(_pool_counts(ours), _pool_counts(theirs))[1] if is_share(key) else None
-        return replace(
-            cell, p=p, better=value > _pool_counts(theirs).value, other_tasks=describe_task_differences(*sides)
-        )
+        mine, other = _pool_counts(ours), _pool_counts(theirs)
+        p = differ(mine, other)[1] if is_share(key) else None
+        better = mine.value > other.value  # not the mean over seeds, of which one may have fewer episodes
+        return replace(cell, p=p, better=better, other_tasks=describe_task_differences(*sides))
     outcome = pair_settings(*sides)
     if isinstance(outcome, str):
         return replace(cell, why_not=outcome)
