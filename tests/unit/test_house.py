@@ -18,9 +18,9 @@ BUDGET = {
     "envs": 27_646,
     "actors": 6_167,
     "learners": 5_920,
-    "launch": 40_703,
+    "launch": 40_715,
     "benchmarks": 9_833,
-    "tests": 88_779,
+    "tests": 88_802,
 }
 
 

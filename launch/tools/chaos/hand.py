@@ -54,7 +54,12 @@ class Hand:
         path = run_dir / FILLER
         try:
             with path.open("wb") as file:
-                os.posix_fallocate(file.fileno(), 0, max(1, shutil.disk_usage(run_dir).free - LEFT_BYTES))
+                free, kept = find_room(run_dir)
+                size = max(1, free - LEFT_BYTES)
+                os.posix_fallocate(file.fileno(), 0, size)
+                if kept:
+                    with suppress(OSError):  # ext4 gives what it has and refuses: some of it nobody may have
+                        os.posix_fallocate(file.fileno(), size, kept)
             self._begin(lambda: self._empty(path, lasts_s))
         except OSError:
             path.unlink(missing_ok=True)
@@ -108,6 +113,13 @@ class Hand:
     def _empty(self, path: Path, lasts_s: float) -> None:
         self._over.wait(lasts_s)
         path.unlink(missing_ok=True)
+
+
+def find_room(folder: Path) -> tuple[int, int]:
+    """(bytes that are free for everybody, bytes that are kept for root alone; 0 for others) of the disk of a folder."""
+    disk = os.statvfs(folder)
+    kept = disk.f_bfree - disk.f_bavail if os.geteuid() == 0 else 0
+    return disk.f_bavail * disk.f_frsize, kept * disk.f_frsize
 
 
 def find_link(address: str) -> str | None:

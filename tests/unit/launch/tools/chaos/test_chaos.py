@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
-import shutil
 import signal
 import subprocess
 import sys
@@ -21,6 +21,7 @@ import pytest
 
 from launch.cli import run as rlsys
 from launch.config.compose import to_yaml
+from launch.tools.chaos import hand as machine_hand
 from launch.tools.chaos.disturb import Disturbed, Disturber, Done, was_stopped
 from launch.tools.chaos.faults import (
     ROLES,
@@ -292,7 +293,7 @@ def test_a_disk_or_a_link_that_cannot_be_disturbed_is_no_hit(tmp_path: Path) -> 
 
 
 def test_a_disk_is_full_for_a_while_and_empty_at_the_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(shutil, "disk_usage", lambda path: SimpleNamespace(free=2**16 + 4096))
+    monkeypatch.setattr(machine_hand, "find_room", lambda folder: (2**16 + 4096, 0))
     hand = Hand()
     assert hand.fill(tmp_path, 600.0) == 1
     assert [file.stat().st_size for file in tmp_path.iterdir()] == [4096]
@@ -300,13 +301,34 @@ def test_a_disk_is_full_for_a_while_and_empty_at_the_end(tmp_path: Path, monkeyp
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.parametrize(("user", "gives", "pages"), [(1000, 10, 20), (0, 10, 30), (0, 9, 20)])
+def test_a_disk_is_full_for_root_too_as_far_as_it_gives_what_it_keeps(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, user: int, gives: int, pages: int
+) -> None:
+    """20 pages are free for everybody, 10 for root; ext4 keeps some of those back even from root."""
+    allocate = os.posix_fallocate
+
+    def give(file: int, offset: int, size: int) -> None:
+        if offset and size > gives * 4096:
+            raise OSError(errno.ENOSPC, "full")
+        allocate(file, offset, size)
+
+    monkeypatch.setattr(os, "statvfs", lambda folder: SimpleNamespace(f_frsize=4096, f_bfree=30, f_bavail=20))
+    monkeypatch.setattr(os, "geteuid", lambda: user)
+    monkeypatch.setattr(os, "posix_fallocate", give)
+    filling = Hand()
+    assert filling.fill(tmp_path, 600.0) == 1
+    assert [file.stat().st_size for file in tmp_path.iterdir()] == [pages * 4096 - 2**16]
+    filling.end()
+
+
 def test_a_disk_that_is_being_filled_when_the_command_is_stopped_has_its_room(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def stop(path: Path) -> SimpleNamespace:
+    def stop(folder: Path) -> tuple[int, int]:
         raise SystemExit(143)
 
-    monkeypatch.setattr(shutil, "disk_usage", stop)
+    monkeypatch.setattr(machine_hand, "find_room", stop)
     with pytest.raises(SystemExit):
         Hand().fill(tmp_path, 600.0)
     assert not list(tmp_path.iterdir())
@@ -318,7 +340,7 @@ def test_a_command_that_is_stopped_as_it_begins_to_wait_ends_in_order(
     def stop(thread: threading.Thread) -> None:
         raise SystemExit(143)
 
-    monkeypatch.setattr(shutil, "disk_usage", lambda path: SimpleNamespace(free=2**16 + 4096))
+    monkeypatch.setattr(machine_hand, "find_room", lambda folder: (2**16 + 4096, 0))
     monkeypatch.setattr(threading.Thread, "start", stop)
     hand = Hand()
     with pytest.raises(SystemExit):
