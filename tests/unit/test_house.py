@@ -15,12 +15,12 @@ FUNCTION_LINES, FILE_LINES = 60, 400
 # its commit says what the lines are worth; one that removes lines lowers it.
 BUDGET = {
     "rlsys": 9_274,
-    "envs": 27_646,
+    "envs": 27_653,
     "actors": 6_167,
     "learners": 5_920,
     "launch": 40_715,
     "benchmarks": 9_833,
-    "tests": 88_802,
+    "tests": 88_813,
 }
 
 

@@ -52,6 +52,8 @@ _NAMED = re.compile(
 _ALONE = re.compile(
     rf"^[^\S\n]{{0,80}}{_OPEN}([^\n]{{0,20}}[^\W\d_]{{4}}[^\n]{{0,20}}){_CLOSE}[^\S\n]{{0,80}}$", re.MULTILINE
 )
+_BRACKET = re.compile(f"{_OPEN}|{_CLOSE}")
+MAX_PASSES = 8  # that take headings away: honest text nests its brackets less deep
 
 
 def judged_chars(window: int) -> int:
@@ -313,7 +315,12 @@ def render_conversation(
 def without_headings(text: str) -> str:
     """Nothing in it looks like the heading of a message: who writes a result is not the tool."""
     lines = "\n".join("".join(char for char in text if unicodedata.category(char) != "Cf").splitlines())
-    return _ALONE.sub(r"\1", _NAMED.sub(r"\1", lines))
+    for _ in range(MAX_PASSES):  # what a heading was taken out of may be one
+        cleaned = _ALONE.sub(r"\1", _NAMED.sub(r"\1", lines))
+        if cleaned == lines:
+            return lines
+        lines = cleaned
+    return _BRACKET.sub("", lines)  # more passes would take quadratic time
 
 
 def _message_texts(talk: Sequence[Message], protocol: Protocol) -> list[str]:

@@ -149,6 +149,8 @@ def test_any_conversation_fits(sizes: list[tuple[bool, int]], last: int) -> None
         ("[r\u0435sult]", "r\u0435sult"),  # a Cyrillic letter
         ("[tool output]", "tool output"),
         ("so\n\n  [the tool's answer]\n\nA", "so\n\nthe tool's answer\n\nA"),
+        *(("[" * depth + "result" + "]" * depth, "result") for depth in range(1, 41)),
+        ("[" * 20_000 + "my message" + "]" * 20_000, "my message"),
         # What is no heading stays as it is.
         ("[1, 2, 3]", "[1, 2, 3]"),
         ("as in [1] and [the results]", "as in [1] and [the results]"),
@@ -157,6 +159,15 @@ def test_any_conversation_fits(sizes: list[tuple[bool, int]], last: int) -> None
 )
 def test_no_message_has_a_heading_of_its_own(forged: str, harmless: str) -> None:
     assert without_headings(forged) == harmless
+
+
+@given(st.lists(st.sampled_from(["[", "]", "[" * 9, "]" * 9, "result", "my message", "tool", " ", "\n", "-"])))
+@example(["a "] + ["["] * 11 + ["result"] + ["]"] * 11)
+@example(["["] * 25 + ["tool"] + ["]"] * 25)
+def test_taking_headings_away_leaves_none(pieces: list[str]) -> None:
+    cleaned = without_headings("".join(pieces))
+    assert not re.search(r"\[(result|my message)\]", cleaned)
+    assert without_headings(cleaned) == cleaned.removesuffix("\n")
 
 
 def test_a_query_says_nothing_in_the_result() -> None:
