@@ -17,6 +17,8 @@ from launch.run_dir.significance import SEEDS_TEST, bootstrap_interval, paired_t
 from rlsys.errors import MOST_SHOWN
 from rlsys.untrusted import visible
 
+FIRST_TASK = "ask something else, the first: "  # and the id of a task, which a report that is redacted leaves out
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Paired:
@@ -193,7 +195,7 @@ def _find_conflict(plays: Sequence[EvalResult]) -> str | None:
     differ = {task for play in plays for task, text in play.contents.items() if first.setdefault(task, text) != text}
     if not differ:
         return None
-    return f"{len(differ)} tasks of the same id ask something else, the first: {min(differ)}"
+    return f"{len(differ)} tasks of the same id {FIRST_TASK}{min(differ)}"
 
 
 def _values_by_task_content(play: EvalResult) -> dict[str, float]:

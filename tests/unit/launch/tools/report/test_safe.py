@@ -120,6 +120,41 @@ def test_a_redacted_report_has_nothing_that_an_event_says(tmp_path: Path) -> Non
     assert report["advice"] and "secret" not in json.dumps(report)
 
 
+def test_a_redacted_report_has_no_command_that_continues_a_run(tmp_path: Path) -> None:
+    record = {"attempts": [{"command": ["rlsys", "train", "quickstart", "reward.correct=271"]}]}
+    failed = {"status": "failed", "steps": 2, "reason": "KeyError: 271"}
+    paths = [
+        run_directory(tmp_path / name, [{"step": 1}, {"step": 2}], summary=summary, record=record, name=name)
+        for name, summary in (("a: b", failed), ("c", None))
+    ]
+    for some in (paths, paths[:1], paths[1:]):
+        assert "271" in json.dumps(reported(*some))
+        report = redact(reported(*some))
+        ended = [entry for entry in report["advice"] if entry["rule"] == "ended_early"]
+        assert len(ended) == len(some) and "271" not in json.dumps(report)
+        for entry in ended:  # all else stays
+            assert "after step 2." in entry["text"] and not entry["text"].endswith("..")
+            assert "run" not in entry or entry["text"].startswith(f"{report['runs'][entry['run']]['name']}: The run ")
+
+
+def test_a_redacted_report_has_no_task_that_stands_for_two(tmp_path: Path) -> None:
+    paths = [
+        run_directory(tmp_path / name, [{"step": 1}, {"step": 2}], evaluations=ENDS, learner={"lr": lr})
+        for name, lr in (("a", 1.0), ("b", 2.0))
+    ]
+    task = "who (they ask) is secret? (b"
+    for at, path in enumerate(paths):
+        for when in ("before", "after"):
+            result(path, f"rl-{when}", {task: 1.0, "t": 0.0}, contents={task: f"{at} {when}", "t": "the same"})
+    for some, where in ((paths, "tests"), (paths[:1], "paired")):
+        assert "secret" in json.dumps(reported(*some)["tables"][where])
+        report = redact(reported(*some))
+        assert "secret" not in json.dumps(report) and "they ask" not in json.dumps(report)
+        assert "1 tasks" in json.dumps(report["tables"][where])
+        for run in report["runs"]:
+            assert "1 tasks" in run["verdict"]["text"] and "(accuracy, greedy: 0.50" in run["verdict"]["text"]
+
+
 def test_settings_of_a_redacted_comparison_are_numbered(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for name, value in (("a", "secret"), ("b", "other")):
         run_directory(tmp_path / name, [{"step": 1, "reward/mean": 1.0}], env={"data": value}, seed=1)
