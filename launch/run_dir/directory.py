@@ -20,6 +20,7 @@ from launch.run_dir.table import Rows, read_rows
 from rlsys.errors import BadInput
 from rlsys.untrusted import visible
 
+ABSENT = object()  # no value of a configuration, where null is one
 MOST_EVENTS = 10_000  # of the newest that are kept: a run that restarts its workers for days has more
 
 
@@ -52,7 +53,8 @@ class RunDirectory:
         return tuple(visible(str(stage["name"])) for stage in self.config["stages"])
 
     def setting(self, key: str, stage: str | None = None) -> Any:
-        """`loop.group_size` of a stage, which its own section may change; None where the configuration has no such key.
+        """`loop.group_size` of a stage, which its own section may change, to null too; None where the configuration has
+        no such key.
 
         A section comes with what the stage changes in it.
         """
@@ -62,7 +64,8 @@ class RunDirectory:
         base, changed = _look_up(self.config, key), _look_up(section, key)
         if isinstance(base, Mapping) and isinstance(changed, Mapping):
             return {**base, **changed}
-        return base if changed is None else changed
+        changed = base if changed is ABSENT else changed
+        return None if changed is ABSENT else changed
 
     def events_of(self, *kinds: str) -> list[Event]:
         """The events of these kinds, or of all where none is named, oldest first."""
@@ -82,9 +85,12 @@ class RunDirectory:
 
 
 def _look_up(values: Mapping[str, Any], key: str) -> Any:
+    """ABSENT where nothing is said of the key; below null all is null."""
     value: Any = values
     for part in key.split("."):
-        value = value.get(part) if isinstance(value, Mapping) else None
+        if not isinstance(value, Mapping):
+            return value if value is ABSENT else None
+        value = value.get(part, ABSENT)
     return value
 
 

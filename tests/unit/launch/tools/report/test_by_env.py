@@ -7,7 +7,9 @@ from typing import Any
 
 import pytest
 
+from launch.config.compose import compose, to_yaml
 from launch.run_dir.directory import RunDirectory, read_directory
+from launch.run_dir.solved import rewards_by_env
 from launch.tools.report.build import build_report
 from launch.tools.report.by_env import rows_by_env
 from launch.tools.report.facts import Stage, main_stage
@@ -74,6 +76,23 @@ def test_the_page_has_a_table_and_a_line_for_each(run: RunDirectory) -> None:
     labels = {curve["label"] for curve in page["charts"]["env_reward"]["series"]}
     assert labels == {"sums", "words"} <= {curve["label"] for curve in page["charts"]["right"]["series"]}
     assert "share of" in page["charts"]["right"]["about"]
+
+
+def test_a_stage_has_several_where_the_recipe_has_one(tmp_path: Path) -> None:
+    """A run writes `env: null` for it."""
+    recipe = tmp_path / "recipe.yaml"
+    recipe.write_text(
+        "env: {name: calculator}\nreward: {name: answer, correct: 3.0}\nstages:\n- {name: sft, kind: sft, steps: 1}\n"
+        "- {name: rl, kind: rl, steps: 1, envs: [{name: calculator, reward: {correct: 2.0}}, "
+        "{name: questions, style: answer_tag}]}\n"
+    )
+    run_directory(tmp_path / "run", [row(1)])
+    (tmp_path / "run" / "config.yaml").write_text(to_yaml(compose(str(recipe), [])))
+    run = read_directory(tmp_path / "run")
+    pays = {name: reward["correct"] for name, reward in rewards_by_env(run, "rl").items()}
+    assert pays == {"calculator": 2.0, "questions": 3.0}
+    assert list(rewards_by_env(run, "sft")) == [""] and run.setting("env.name", "sft") == "calculator"
+    assert run.setting("env.name", "rl") is None and run.setting("no.such", "rl") is None
 
 
 def test_a_stage_with_one_environment_has_none_of_it(tmp_path: Path) -> None:
