@@ -33,6 +33,7 @@ A run may still be in progress, or have been killed: the report says so. docs/ho
 """
 
 LARGE_MB = 25  # of a page
+PAGE_MARK, MARKED_BYTES = " · rlsys</title>".encode(), 65_536  # what tells a page of ours, behind at most four names
 
 
 def add(command: argparse.ArgumentParser) -> None:
@@ -59,9 +60,10 @@ def add(command: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     room = parse_room("none" if options.redact else options.trajectories)
     require(options.price is None or options.price >= 0, "--price", options.price, "0 or more")
-    if options.output is not None:
-        check_output(options.output)
     runs = [read_directory(path) for path in options.run_dirs]
+    output = options.output or (runs[0].path if len(runs) == 1 else Path()) / "report.html"
+    if not options.json:
+        check_output(output)
     episodes = read_all(runs)
     report = build_report(runs, episodes, price=options.price, anonymous=options.redact)
     if options.redact:
@@ -70,7 +72,6 @@ def run(options: argparse.Namespace) -> int:
     if options.json:
         print(text, end="")
         return 0
-    output = options.output or (runs[0].path if len(runs) == 1 else Path()) / "report.html"
     with files_or_bad_input():
         replace_file(output.with_suffix(".json"), text)
         write_page(report, episodes, output, room)
@@ -95,10 +96,15 @@ def advise_smaller(room: Room | None) -> str:
 def check_output(page: Path) -> None:
     """Neither the page nor the .json next to it may replace what is no report: summary.json, run.json ..."""
     require(page.suffix in (".html", ".htm"), "--output", str(page), "the name of a page, which ends in .html")
-    numbers = page.with_suffix(".json")
     with files_or_bad_input():
-        if is_there(numbers) and not _is_report(numbers):
-            raise BadInput("there is another file of this name, which is no report", where=numbers, key="--output")
+        for path, is_ours in ((page, _is_page), (page.with_suffix(".json"), _is_report)):
+            if is_there(path) and not is_ours(path):
+                raise BadInput("there is another file of this name, which is no report", where=path, key="--output")
+
+
+def _is_page(path: Path) -> bool:
+    with path.open("rb") as file:
+        return PAGE_MARK in file.read(MARKED_BYTES)
 
 
 def _is_report(path: Path) -> bool:

@@ -18,9 +18,9 @@ BUDGET = {
     "envs": 27_653,
     "actors": 6_167,
     "learners": 5_920,
-    "launch": 40_737,
+    "launch": 40_743,
     "benchmarks": 9_833,
-    "tests": 88_867,
+    "tests": 88_887,
 }
 
 

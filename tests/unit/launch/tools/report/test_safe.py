@@ -36,6 +36,26 @@ def test_a_report_replaces_only_reports(tmp_path: Path, capsys: pytest.CaptureFi
         assert rlsys(["report", str(path)]) == 0
 
 
+@pytest.mark.parametrize("name", ["report.html", "report.json", "mine.html", "mine.json"])
+@pytest.mark.parametrize("several", [False, True])
+def test_a_file_of_somebody_else_stays(
+    name: str, several: bool, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By default too, and neither of the two files is written; what `--json` prints takes no place."""
+    runs = [str(run_directory(tmp_path / label, [{"step": 1}], seed=at)) for at, label in enumerate("ab")]
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here" if several else runs[0])
+    command = ["report", *(runs if several else ["."]), *(["-o", "mine.html"] if name.startswith("mine") else [])]
+    Path(name).write_text('{"title": "no report"}')
+    before = sorted(Path().iterdir())
+    assert rlsys(command) == 2 and len(capsys.readouterr().err.splitlines()) == 1
+    assert Path(name).read_text() == '{"title": "no report"}' and sorted(Path().iterdir()) == before
+    assert rlsys([*command, "--json"]) == 0
+    Path(name).unlink()
+    for _ in range(2):
+        assert rlsys(command) == 0
+
+
 def test_damaged_values_are_no_numbers(tmp_path: Path) -> None:
     evaluations: list[dict[str, Any]] = [{**row, "greedy/failures": "two"} for row in ENDS]
     rows = [{"step": n, "engine/rss_mb": 10.0 * n} for n in range(1, 50)]
