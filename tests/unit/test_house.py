@@ -15,12 +15,12 @@ FUNCTION_LINES, FILE_LINES = 60, 400
 # its commit says what the lines are worth; one that removes lines lowers it.
 BUDGET = {
     "rlsys": 9_274,
-    "envs": 27_653,
+    "envs": 27_658,
     "actors": 6_167,
     "learners": 5_920,
     "launch": 40_743,
     "benchmarks": 9_833,
-    "tests": 88_887,
+    "tests": 88_898,
 }
 
 

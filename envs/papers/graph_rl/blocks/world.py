@@ -27,6 +27,7 @@ from envs.papers.graph_rl.blocks.read import (
 from envs.papers.graph_rl.blocks.words import PLAN, PLAN_END, STATEMENT, VERIFICATION, read_plan, read_verdict
 from envs.tasks.config import TaskConfig
 from envs.tasks.splits import split_tasks
+from envs.text.words import without_thought
 from rlsys.errors import require, require_bounds
 from rlsys.types import Message, Task
 
@@ -74,9 +75,13 @@ class BlocksworldWorld(World):
 
     def env(self, task: Task) -> OneMessage:
         if problem_of(task).plan is None:
-            return OneMessage(self._prompt(task), (PLAN_END,), lambda text: read_plan(text).problem is None)
+            return OneMessage(
+                self._prompt(task), (PLAN_END,), lambda text: read_plan(without_thought(text)).problem is None
+            )
         # A verifying model may quote the plan, so that only a new statement stops it.
-        return OneMessage(self._prompt(task), (STATEMENT,), lambda text: read_verdict(text) is not None)
+        return OneMessage(
+            self._prompt(task), (STATEMENT,), lambda text: read_verdict(without_thought(text)) is not None
+        )
 
     def demonstration(self, task: Task, seed: int) -> Demonstration:
         """A shortest plan, or the true verdict with its reason; a wrong one in a share `demo_error_rate` of the seeds.

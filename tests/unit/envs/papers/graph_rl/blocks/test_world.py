@@ -85,6 +85,17 @@ def test_a_verdict_answers_a_verifying_task_only() -> None:
     assert WORLD.env(task).stop_strings == ("[STATEMENT]",)
 
 
+def test_what_stands_in_a_thought_is_no_answer() -> None:
+    """As the reward reads it."""
+    plan, verdict = of_kind(WORLD, False)[0], of_kind(WORLD, True)[0]
+    assert said(WORLD, plan, f"<think>Which one first?</think>\n{MOVES}\n[PLAN END]") == ENDED
+    assert said(WORLD, plan, f"<think>\n{MOVES}\n[PLAN END]") == MALFORMED
+    assert said(WORLD, plan, f"<think>{MOVES}</think>Which one first?\n[PLAN END]") == MALFORMED
+    assert said(WORLD, verdict, "<think>Is it valid?</think>The above plan is invalid.") == ENDED
+    assert said(WORLD, verdict, "<think>The above plan is valid.") == MALFORMED
+    assert said(WORLD, verdict, "<think>The above plan is valid.</think>I do not know.") == MALFORMED
+
+
 @given(st.text())
 def test_any_message_ends_the_episode(text: str) -> None:
     for verify in (False, True):
