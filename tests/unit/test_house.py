@@ -18,9 +18,9 @@ BUDGET = {
     "envs": 27_658,
     "actors": 6_167,
     "learners": 5_920,
-    "launch": 40_743,
+    "launch": 40_746,
     "benchmarks": 9_833,
-    "tests": 88_898,
+    "tests": 88_908,
 }
 
 

@@ -19,7 +19,7 @@ from launch.tools.report.chart_table import CHARTS, ChartSpec
 from launch.tools.report.facts import Stage, all_stages, count_end_steps
 from launch.tools.report.seconds import INSIDE, STEP, phase_label
 from launch.tools.report.verdict import points_by_play
-from launch.tools.report.words import mean, number, total
+from launch.tools.report.words import is_number, mean, number, total
 
 POINTS = 2_000  # of a series: more are averaged, with their lowest and highest as a band
 SERIES = 12  # of a chart and a run
@@ -144,9 +144,10 @@ def _limit_json(spec: ChartSpec, runs: Sequence[ChartedRun]) -> dict[str, Any] |
 
 
 def limit_from_config(view: ChartedRun, key: str) -> float | None:
+    """None of what is no finite number: a chart has no place for it, and JSON no word."""
     name = view.stages[-1].name if view.stages else None
     value = view.run.setting(key, name)
-    return float(value) if type(value) in (int, float) else None
+    return float(value) if is_number(value) else None
 
 
 def _series_of_run(spec: ChartSpec, view: ChartedRun) -> Iterator[dict[str, Any]]:

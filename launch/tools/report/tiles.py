@@ -9,7 +9,7 @@ import numpy as np
 
 from launch.driver.observe import thresholds
 from launch.tools.report.facts import Stage, count_groups, count_played
-from launch.tools.report.words import mean, number, plural, score, share, total
+from launch.tools.report.words import is_number, mean, number, plural, score, share, total
 
 MANY = 0.5  # share of groups without signal: half of what was played taught nothing
 FAILED = 0.1  # share of the episodes
@@ -97,7 +97,7 @@ def _lag_tile(stage: Stage) -> Tile | None:
     if np.isnan(lags).all():
         return None
     row_bounds = stage.rows.column("lag/bound")
-    bounds = np.where(np.isnan(row_bounds), set_now if type(set_now) in (int, float) else np.nan, row_bounds)
+    bounds = np.where(np.isnan(row_bounds), set_now if is_number(set_now) else np.nan, row_bounds)
     has_bound = not np.isnan(bounds).all()
     level = "none" if not has_bound else "bad" if (lags > bounds).any() else "ok"
     note = f"bound {number(float(np.nanmax(bounds)))}" if has_bound else ""

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, TypeGuard
+from typing import Any, Literal
 
 from launch.driver.evaluation.against import Paired, pair_settings
 from launch.driver.observe.held_out import is_one_text
 from launch.run_dir.directory import Evaluation, RunDirectory
 from launch.run_dir.played import EvalResult
 from launch.tools.report.facts import Stage, main_stage
-from launch.tools.report.words import mean, number, p_value, plural, round_count, score, signed
+from launch.tools.report.words import is_number, mean, number, p_value, plural, round_count, score, signed
 from rlsys.untrusted import visible
 
 Level = Literal["good", "flat", "bad", "unknown"]
@@ -78,7 +77,7 @@ class Verdict:
 
 def metric_interval(row: Mapping[str, Any], play: str, key: str) -> tuple[float, float] | None:
     low, high = row.get(f"{play}/{key}_low"), row.get(f"{play}/{key}_high")
-    return (float(low), float(high)) if _is_number(low) and _is_number(high) else None
+    return (float(low), float(high)) if is_number(low) and is_number(high) else None
 
 
 def points_by_play(run: RunDirectory) -> dict[str, list[Point]]:
@@ -166,12 +165,12 @@ def _comparison_caveats(run: RunDirectory, before: Point, after: Point) -> str:
     last = int(run.rows.step[-1]) if len(run.rows) else after.of.step
     if after.of.step < last:
         remarks.append(f"evaluated after step {after.of.step} of {last}")
-    if any(_is_number(point.of.row.get(f"{point.play}/planned")) for point in (before, after)):
+    if any(is_number(point.of.row.get(f"{point.play}/planned")) for point in (before, after)):
         remarks.append("one of the two evaluations is partial")
     if is_one_text(after.of.row, after.play):
         remarks.append("nearly all tasks are answered with one text, so that what is right is chance")
     failures = (point.of.row.get(f"{point.play}/failures") for point in (before, after))
-    failed = sum(float(count) for count in failures if _is_number(count))
+    failed = sum(float(count) for count in failures if is_number(count))
     if failed:
         remarks.append(f"{plural(failed, 'episode')} of the two evaluations failed and are not in it")
     return f" ({'; '.join(remarks)})" if remarks else ""
@@ -206,7 +205,3 @@ def _describe_training_reward(stage: Stage | None) -> str:
         return f"The training reward stayed at {number(last)}."
     verb = "rose" if last > first else "fell"
     return f"The training reward {verb} from {score(first)} to {score(last)}, {NO_PROOF}."
-
-
-def _is_number(value: Any) -> TypeGuard[float]:
-    return type(value) in (int, float) and abs(value) <= sys.float_info.max

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Iterable
+from typing import Any, TypeGuard
 
 from rlsys.untrusted import visible
 
@@ -19,6 +21,11 @@ def mean(values: Iterable[float]) -> float | None:
 def total(values: Iterable[float]) -> float:
     """Of the finite ones."""
     return math.fsum(float(value) for value in values if math.isfinite(value))
+
+
+def is_number(value: Any) -> TypeGuard[float]:
+    """A finite one, that a float can hold."""
+    return type(value) in (int, float) and abs(value) <= sys.float_info.max
 
 
 def json_scalar(value: object) -> str | int | float | None:

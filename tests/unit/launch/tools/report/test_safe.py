@@ -66,6 +66,16 @@ def test_damaged_values_are_no_numbers(tmp_path: Path) -> None:
     assert reported(path)["runs"][0]["verdict"]["level"] == "flat"
 
 
+@pytest.mark.parametrize("limit", [float("inf"), float("-inf"), float("nan"), 10**400, "many", 0.5])
+def test_a_limit_that_is_no_finite_number_is_not_drawn(limit: object, tmp_path: Path) -> None:
+    rows = [{"step": n, "learner/grad_norm": 1.0, "lag/max": 1.0} for n in (1, 2)]
+    run = run_directory(tmp_path / "a", rows, learner={"clip_grad": limit}, loop={"max_policy_lag": limit})
+    assert rlsys(["report", str(run)]) == 0
+    charts = json.loads((run / "report.json").read_text())["charts"]
+    for name, key in (("grad_norm", "learner.clip_grad"), ("lag", "loop.max_policy_lag")):
+        assert charts[name]["limit"] == ({"y": 0.5, "label": key} if limit == 0.5 else None)
+
+
 def test_several_runs_are_compared_by_the_same_key(tmp_path: Path) -> None:
     """Although another phase is the longest of each."""
     for name, wait in (("a", 1.0), ("b", 5.0)):
