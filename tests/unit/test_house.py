@@ -18,9 +18,9 @@ BUDGET = {
     "envs": 27_658,
     "actors": 6_167,
     "learners": 5_920,
-    "launch": 40_746,
+    "launch": 40_748,
     "benchmarks": 9_833,
-    "tests": 88_908,
+    "tests": 88_920,
 }
 
 

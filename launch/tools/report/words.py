@@ -63,12 +63,14 @@ def _nudge_from_zero(value: float) -> float:
 
 
 def share(value: float | None) -> str:
-    """0.738 -> 74 %. What is not quite nothing or all does not look so: 0.4 %, 99.7 %."""
+    """0.738 -> 74 %. What is not quite nothing or all does not look so: 0.4 %, 99.7 %, > 99.9 %."""
     if value is None or not math.isfinite(value):
         return "–"
     percent = 100 * value
     if 0 < percent < 0.1:
         return "< 0.1 %"
+    if 99.9 < percent < 100:
+        return "> 99.9 %"
     near_end = 0 < percent < 1 or 99 < percent < 100
     return f"{percent:.1f} %" if near_end else f"{_nudge_from_zero(percent):.0f} %"
 

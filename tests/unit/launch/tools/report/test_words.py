@@ -15,4 +15,16 @@ def test_a_half_of_the_last_digit_goes_up(right: int, tasks: int, text: str) -> 
 
 def test_differences_and_shares_are_rounded_as_scores() -> None:
     assert (signed(193 / 200 - 144 / 200), signed(144 / 200 - 193 / 200), signed(0.0)) == ("+0.25", "-0.25", "+0.00")
-    assert (share(185 / 200), share(0.5), share(0.9996)) == ("93 %", "50 %", "100.0 %")
+    assert (share(185 / 200), share(0.5)) == ("93 %", "50 %")
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        *((0.0, "0 %"), (1e-9, "< 0.1 %"), (0.0009, "< 0.1 %"), (0.001, "0.1 %"), (0.004, "0.4 %")),
+        *((0.997, "99.7 %"), (0.999, "99.9 %"), (0.9994, "> 99.9 %"), (0.9996, "> 99.9 %"), (1 - 1e-9, "> 99.9 %")),
+        (1.0, "100 %"),
+    ],
+)
+def test_what_is_not_quite_nothing_or_all_does_not_look_so(value: float, text: str) -> None:
+    assert share(value) == text
