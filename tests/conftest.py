@@ -20,7 +20,7 @@ from tests import device, not_run
 TESTS = Path(__file__).parent
 ROOT = TESTS.parent
 FOLDER_MARKS = ("ray", "e2e", "gpu")
-# Files that take a minute or more, the longest first: begun first, so that at the end nobody waits for one of them alone.
+# Files that take a minute or more, the longest first: begun first, so that nobody waits for one of them at the end.
 LONG = ("quickstart", "stages", "learner_rank", "pool", "engine_contract")
 SESSION_KEY = "RLSYS_TEST_SESSION"  # inherited by everything that the tests start, also when its parent is gone
 

@@ -55,7 +55,7 @@ def when_at_work(grade: Callable[[], T]) -> T:
 def test_what_is_plain_needs_no_process() -> None:
     with Grader() as grader:
         assert grader.grade_blocking("1/2", "0.5") and not grader.grade_blocking("50", "0.5")
-        assert grader.list_processes() == []
+        assert grader.processes() == []
 
 
 def test_algebra_from_two_loops_and_a_thread(grader: Grader) -> None:
@@ -103,7 +103,7 @@ def test_a_hang_costs_its_own_answer_and_a_respawn(grader: Grader) -> None:
     hang = verdicts.pop(3)
     assert hang is False or was_idle(hang)
     assert verdicts == [True] * 12
-    assert grader.respawns == before + 1 and len(grader.list_processes()) == 2
+    assert grader.respawns == before + 1 and len(grader.processes()) == 2
 
 
 @pytest.mark.parametrize("gold", [HANGS, f"({HANGS}, 2)", f"x = {HANGS}"])
@@ -119,7 +119,7 @@ def test_a_gold_answer_that_cannot_be_graded_is_a_failure_of_the_data(grader: Gr
 def test_a_worker_that_is_not_at_work_is_a_timeout_and_says_nothing_about_the_answer() -> None:
     with Grader(workers=1, deadline_s=1.2) as grader:
         assert grader.grade_blocking(*ROOT)
-        (worker,) = grader.list_processes()
+        (worker,) = grader.processes()
         worker.send_signal(signal.SIGSTOP)
         with pytest.raises(GraderTimeout, match="0.0 s of them at work") as failed:
             grader.grade_blocking("\\sqrt{18}", "3\\sqrt{2}")
@@ -136,7 +136,7 @@ def test_another_gold_that_matches_makes_up_for_one_that_hangs(grader: Grader) -
 
 
 def test_a_worker_that_dies_is_a_failure_of_the_infrastructure(grader: Grader) -> None:
-    for process in grader.list_processes():
+    for process in grader.processes():
         process.kill()
         process.wait()
     for _ in range(2):

@@ -123,7 +123,7 @@ class Grader:
         """What went to the workers; `hopeless` are the answers that are wrong because they cannot be graded."""
         return ToolStats(calls=self.asked, errors={"hopeless": self.hopeless, "timeout": self.timeouts})
 
-    def list_processes(self) -> list[subprocess.Popen[bytes]]:
+    def processes(self) -> list[subprocess.Popen[bytes]]:
         """The workers that run now."""
         with self._lock:
             return [worker.process for worker in self._started]

@@ -114,17 +114,17 @@ def script(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 @pytest.mark.usefixtures("script")
 def test_a_worker_serves_until_it_dies_and_another_one_after_it() -> None:
     with Grader(workers=1, deadline_s=20.0, memory_mb=60) as grader:
-        assert grader.list_processes() == []  # it starts with the first question
+        assert grader.processes() == []  # it starts with the first question
         assert [grader.grade_blocking(answer, "gold") for answer in ("gold", "other")] == [True, False]
-        (first,) = grader.list_processes()
+        (first,) = grader.processes()
         with pytest.raises(GraderFailed, match=r"exit code 3.*'die'.*'gold'"):
             grader.grade_blocking("die", "gold")
-        (second,) = grader.list_processes()
+        (second,) = grader.processes()
         assert first.poll() == 3 and second.pid != first.pid and grader.respawns == 1
-        assert grader.grade_blocking("another", "another") and grader.list_processes() == [second]
+        assert grader.grade_blocking("another", "another") and grader.processes() == [second]
         assert second.args[-2:] == ["240", "82.0"]  # its own limits: four times what it is held to, and two seconds
         assert grader.grade_blocking("grow", "17") is False and grader.hopeless == 1
-        (last,) = grader.list_processes()
+        (last,) = grader.processes()
     assert second.poll() is not None and last.poll() is not None
     with pytest.raises(GraderFailed):
         grader.grade_blocking("x", "y")
