@@ -45,7 +45,7 @@ setup-gpu:
 quickstart: setup
 	@exec $(BIN)/rlsys train quickstart $(ARGS)
 
-# One more than two cores have: a test of real processes waits for them a third of its time.
+# Three workers keep two cores busy: two leave a third of them idle, waiting for the processes that they start.
 test: setup lint unit
 	@export RLSYS_NOT_RUN=$(NOT_RUN)
 	exec $(BIN)/python -m pytest tests --ignore=tests/unit -m "not slow" -n 3 --dist loadfile --no-loadscope-reorder

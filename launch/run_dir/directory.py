@@ -85,7 +85,7 @@ class RunDirectory:
 
 
 def _look_up(values: Mapping[str, Any], key: str) -> Any:
-    """ABSENT where nothing is said of the key; below null all is null."""
+    """ABSENT where nothing is said of the key; below null, or another value that is no section, all is null."""
     value: Any = values
     for part in key.split("."):
         if not isinstance(value, Mapping):

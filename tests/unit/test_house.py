@@ -18,8 +18,8 @@ BUDGET = {
     "envs": 27_658,
     "actors": 6_167,
     "learners": 5_920,
-    "launch": 40_748,
-    "benchmarks": 9_833,
+    "launch": 40_752,
+    "benchmarks": 9_834,
     "tests": 88_920,
 }
 

@@ -320,7 +320,7 @@ def without_headings(text: str) -> str:
         if cleaned == lines:
             return lines
         lines = cleaned
-    return _BRACKET.sub("", lines)  # more passes would take quadratic time
+    return _BRACKET.sub("", lines)  # a pass for each level would take quadratic time
 
 
 def _message_texts(talk: Sequence[Message], protocol: Protocol) -> list[str]:

@@ -45,7 +45,8 @@ def copy_best(run: Path, step: int) -> Path | None:
 
 def keep_if_best(run: Path, apart: Path, number: str, value: float) -> bool:
     """Make what was set apart the best, if it is; else remove it. The larger number is the better one. Of the same step
-    the newer number counts: a kill took the evaluation that the older one is of."""
+    the newer number counts: its evaluation was made again after a kill, or at the beginning of the next stage. What was
+    better before the older one is gone by then."""
     folder = find_best_model(run)
     best = read_best(folder) if folder is not None else {}
     if best.get("number") == number and best["step"] != step_of(apart) and best["value"] >= value:

@@ -175,7 +175,7 @@ async def finish_evaluation(run: Run, evaluation: Evaluation, apart: Path | None
     run.journal.seal(f"evaluations/{name}", await asyncio.to_thread(run.dir.save_result, name, written))
     if apart is not None:
         _keep_best(run, evaluation, results, apart)
-    # Last: what has its row is not made again.
+    # Last: what has its row is not made again when the run resumes at its step.
     run.journal.seal(evaluation_line_name(stage.name, evaluation.when, evaluation.step), run.dir.save_evaluation(row))
     lines, stages = run.dir.evaluations(), run.config.stages
     for finding in (find_in_evaluations if evaluation.when == "during" else find_one_text)(lines, stages):

@@ -34,6 +34,10 @@ class MeanChange:
             return 0
         return (self.low > 0) - (self.high < 0)
 
+    def describe(self) -> str:
+        within = f"[{signed(self.low)}, {signed(self.high)}]" if self.low < self.high else "in each"
+        return f"{signed(self.mean)} {within}"
+
 
 def average_changes(changes: Sequence[float]) -> MeanChange:
     """average_changes([0.1, 0.2, 0.3]) is 0.2 within 0.2 -+ 4.303 * 0.1 / sqrt(3). Seeds without a spread have the mean
@@ -65,8 +69,7 @@ def _judge_setting(group: SeedGroup[RunDirectory]) -> dict[str, Any] | None:
     decisive = {"bad": worse, "good": better, "flat": plays}[level]
     begin = {"good": "It learned", "bad": "It got worse", "flat": "No change can be shown"}[level]
     names = "" if len(decisive) == len(plays) else f" ({', '.join(decisive)})"
-    means = {play: f"{signed(of.mean)} [{signed(of.low)}, {signed(of.high)}]" for play, of in averages.items()}
-    moved = [f"{play} {text}" for play, text in means.items()]
+    moved = [f"{play} {change.describe()}" for play, change in averages.items()]
     text = (
         f"{begin} over {plural(len(ends), 'seed')}{names}. Mean change of held-out results: {'; '.join(moved[:PLAYS])}."
     )
