@@ -102,8 +102,8 @@ def later(arms: Arms, arm: str, number: str) -> float:
 
 
 # Written after a bandit of 14 tries had been simulated, and before any run of PPO in this world, and kept when it was
-# given smaller numbers after the gate had failed in seed 0. In two trials before,
-# whose policy had not learnt to check a try, the classic reward made answers shorter: nothing paid for another one.
+# given smaller numbers after the gate had failed in seed 0. In two trials before, whose policy had not learnt to check
+# a try, the classic reward made answers shorter: nothing paid for another one.
 PREDICTIONS = (
     Prediction(
         "the gate: at least 0.97 of the taught policy's tries are true, and 0.02 to 0.06 of its first tries are right",

@@ -134,7 +134,7 @@ def seeds_test(ours: Sequence[float], theirs: Sequence[float]) -> tuple[float, f
         raise ValueError("a single seed: expected two at least on both sides")
     require_finite([*ours, *theirs])
     difference = math.fsum(ours) / len(ours) - math.fsum(theirs) / len(theirs)
-    if max(max(values) - min(values) for values in (ours, theirs)) < 1e-12:  # what is smaller is rounding
+    if are_alike(ours) and are_alike(theirs):
         least = 1.0 if abs(difference) < 1e-12 else 2 / math.comb(len(ours) + len(theirs), len(ours))
         return min(1.0, least), difference, difference
     test = stats.ttest_ind(ours, theirs, equal_var=False)
@@ -158,6 +158,11 @@ def proportions_z_test(k1: float, n1: float, k2: float, n2: float) -> tuple[floa
         return 0.0, 1.0
     z = (k1 / n1 - k2 / n2) / math.sqrt(variance)
     return z, above_zero(math.erfc(abs(z) / math.sqrt(2)))
+
+
+def are_alike(values: Sequence[float]) -> bool:
+    """Whether they differ by rounding alone."""
+    return max(values) - min(values) < 1e-12
 
 
 def mean_and_spread(values: Sequence[float]) -> tuple[float, float]:

@@ -18,7 +18,7 @@ BUDGET = {
     "envs": 27_658,
     "actors": 6_167,
     "learners": 5_920,
-    "launch": 40_752,
+    "launch": 40_757,
     "benchmarks": 9_834,
     "tests": 88_920,
 }

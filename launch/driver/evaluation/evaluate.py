@@ -186,8 +186,9 @@ async def finish_evaluation(run: Run, evaluation: Evaluation, apart: Path | None
 
 def _keep_best(run: Run, evaluation: Evaluation, results: Mapping[str, Result], apart: Path) -> None:
     number = evaluation.stage.config.checkpoint.best or ""
-    found = split_number(number, results)
-    metric = None if found is None or results[found[0]].partial else results[found[0]].metrics.get(found[1])
+    play, name = split_number(number, results) or ("", "")
+    result = results.get(play)
+    metric = None if result is None or result.partial else result.metrics.get(name)
     if metric is None:
         run.progress.say(f"checkpoint.best={number}: this evaluation has no such number, or is partial")
         best.discard_candidate(apart)

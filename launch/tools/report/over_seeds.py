@@ -9,7 +9,7 @@ from typing import Any
 
 from launch.run_dir.directory import RunDirectory
 from launch.run_dir.settings import SeedGroup
-from launch.run_dir.significance import mean_and_spread
+from launch.run_dir.significance import are_alike, mean_and_spread
 from launch.tools.report.verdict import ERROR, Level, compare_ends, points_by_play
 from launch.tools.report.words import plural, signed
 from rlsys.untrusted import visible
@@ -47,9 +47,8 @@ def average_changes(changes: Sequence[float]) -> MeanChange:
     if len(changes) < 2:
         raise ValueError("the spread of one seed is unknown")
     mean, spread = mean_and_spread(changes)
-    if max(changes) - min(changes) < 1e-12:  # what is smaller is rounding
-        spread = 0.0
-    half = float(student.ppf(0.975, len(changes) - 1)) * spread / math.sqrt(len(changes))
+    deviations = float(student.ppf(0.975, len(changes) - 1))
+    half = 0.0 if are_alike(changes) else deviations * spread / math.sqrt(len(changes))
     return MeanChange(seeds=len(changes), mean=mean, low=mean - half, high=mean + half)
 
 
