@@ -111,20 +111,19 @@ def collect(
 ) -> ArmsBySeed:
     """Plays the seeds asked for, and writes the results after each: a study that is interrupted loses no seed.
 
-    Seeds that stand in the file already are kept. A seed's runs are the folders `SEED-ARM` of options.runs, whose
-    minutes are written together (`minutes`) and by arm (`minutes_by_run`). Raises BadInput where the file has seeds and
-    its predictions are not `predictions`: those were made before the runs. And where there is no seed at all. planned:
-    the seeds of the whole study; a prediction counts those that are missing as seeds in which it did not come true.
+    Seeds that stand in the file by then are kept, also those of a study that ran at the same time. A seed's runs are
+    the folders `SEED-ARM` of options.runs, whose minutes are written together (`minutes`) and by arm
+    (`minutes_by_run`). Raises BadInput where the file has seeds and its predictions are not `predictions`: those were
+    made before the runs. And where there is no seed at all. planned: the seeds of the whole study; a prediction counts
+    those that are missing as seeds in which it did not come true.
     """
     results: Path = options.results
-    previous = json.loads(results.read_text()) if results.is_file() else {}
-    by_seed = {int(seed): arms for seed, arms in previous.get("seeds", {}).items()}
-    _check_unchanged(results, previous.get("predictions", []), predictions, by_seed)
-    minutes = {int(seed): value for seed, value in previous.get("minutes", {}).items()}
-    by_run = {int(seed): value for seed, value in previous.get("minutes_by_run", {}).items()}
+    by_seed, minutes, by_run = _read_results(results, predictions)
     for seed in [] if options.draw else options.seeds:
-        by_seed[seed] = play_seed(seed, options.runs)
+        arms = play_seed(seed, options.runs)
         seconds = _seconds(options.runs, seed)
+        by_seed, minutes, by_run = _read_results(results, predictions)
+        by_seed[seed] = arms
         minutes[seed] = round(sum(seconds.values()) / 60, 1)
         by_run[seed] = {name: round(run_s / 60, 1) for name, run_s in seconds.items()}
         by_seed = dict(sorted(by_seed.items()))
@@ -139,6 +138,19 @@ def collect(
     if not by_seed:
         raise BadInput("there are no seeds to draw", where=str(results))
     return by_seed
+
+
+def _read_results(
+    results: Path, predictions: Sequence[Prediction]
+) -> tuple[ArmsBySeed, dict[int, float], dict[int, dict[str, float]]]:
+    """The arms, the minutes, and the minutes of each run, by seed. Raises BadInput for other predictions."""
+    record = json.loads(results.read_text()) if results.is_file() else {}
+    by_seed, minutes, by_run = (
+        {int(seed): value for seed, value in record.get(key, {}).items()}
+        for key in ("seeds", "minutes", "minutes_by_run")
+    )
+    _check_unchanged(results, record.get("predictions", []), predictions, by_seed)
+    return by_seed, minutes, by_run
 
 
 def _seconds(runs: Path, seed: int) -> dict[str, float]:

@@ -53,6 +53,15 @@ def test_an_interrupted_study_keeps_its_seeds_and_continues(study: ModuleType, t
     assert json.loads(results.read_text())["minutes_by_run"] == {"3": {"a": 1.5, "b-c": 0.6}}
 
 
+def test_a_study_keeps_the_seeds_of_one_that_ends_while_it_plays(study: ModuleType, tmp_path: Path) -> None:
+    def play_seed(seed: int, _: Path) -> dict[str, Any]:
+        if seed == 1:
+            study.collect(asked(tmp_path, 2), play_seed)
+        return {"a": seed}
+
+    assert study.collect(asked(tmp_path, 1), play_seed) == {1: {"a": 1}, 2: {"a": 2}}
+
+
 def test_seeds_that_are_not_planned_do_not_move_published_numbers(study: ModuleType, tmp_path: Path) -> None:
     published, planned = tmp_path / "results.json", (5, 6, 7)
     assert study.plan_of(asked(tmp_path, 5, 7), published, planned) == planned
