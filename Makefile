@@ -45,7 +45,7 @@ setup-gpu:
 quickstart: setup
 	@exec $(BIN)/rlsys train quickstart $(ARGS)
 
-# Three workers keep two cores busy: two leave a third of them idle, waiting for the processes that they start.
+# Three workers keep two cores busy, also while a test waits for the processes that it has started.
 test: setup lint unit
 	@export RLSYS_NOT_RUN=$(NOT_RUN)
 	exec $(BIN)/python -m pytest tests --ignore=tests/unit -m "not slow" -n 3 --dist loadfile --no-loadscope-reorder
