@@ -35,7 +35,7 @@ from tests.makers import made
 from tests.paths import ROOT
 
 FOLDER = ROOT / "benchmarks"
-PARTS = {"report", "study", "usage", "http_load", "scripted"}  # of other benchmarks
+PARTS = {"coin", "report", "study", "usage", "http_load", "scripted"}  # of other benchmarks
 SCRIPTS = sorted(path.stem for path in FOLDER.glob("*.py") if path.stem not in PARTS)
 STUDIES = {  # and what reads a run that has ended
     "curriculum": "curriculum.curve",

@@ -19,8 +19,8 @@ BUDGET = {
     "actors": 6_167,
     "learners": 5_920,
     "launch": 40_757,
-    "benchmarks": 9_846,
-    "tests": 88_929,
+    "benchmarks": 9_946,
+    "tests": 88_949,
 }
 
 

@@ -14,6 +14,7 @@ PAGES = [ROOT / "README.md", *sorted({*(ROOT / "docs").rglob("*.md")} - OF_KEYS)
          *sorted((ROOT / "configs").rglob("*.md"))]  # fmt: skip
 BENCHMARKS = sorted((ROOT / "benchmarks").glob("*.py"))
 PARTS = {
+    "coin.py",
     "report.py",
     "study.py",
     "usage.py",

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from launch.config.compose import compose
+from tests.makers import made
 from tests.paths import ROOT
 
 
@@ -221,6 +222,24 @@ def test_what_a_policy_samples_before_any_reward_is_counted(script: ModuleType, 
     assert [claim.holds(claimed) for claim in script.PREDICTIONS] == [True] * 4
     turned = {script.ONE: still, script.FORM: numbers, script.NO: still}
     assert [claim.holds(turned) for claim in script.PREDICTIONS] == [False] * 4
+
+
+@pytest.mark.parametrize("script", ["coin"], indirect=True)
+def test_a_coin_pays_whatever_is_said_and_measures_what_is(script: ModuleType) -> None:
+    right = made.transcript(r"<think>t</think> <answer> \boxed{Paris} </answer>")
+    for heads in (0.0, 1.0):
+        reward = script.CoinReward(script.CoinRewardConfig(heads=heads))(right)
+        assert (reward.value, reward.parts) == (heads, {"f1": 1.0, "format": 0.0, "coin": heads - 1.0})
+
+
+@pytest.mark.parametrize("script", ["research_random"], indirect=True)
+def test_what_a_coin_must_not_teach(script: ModuleType) -> None:
+    risen, still = (
+        {"curve": {"0": {"exact match": 0.0}, "30": {"exact match": end}}, script.FILTERED: filtered}
+        for end, filtered in ((0.4, 4.0), (0.05, 0.0))
+    )
+    assert [claim.holds({script.OUTCOME: risen, script.COIN: still}) for claim in script.PREDICTIONS] == [True] * 3
+    assert [claim.holds({script.OUTCOME: still, script.COIN: risen}) for claim in script.PREDICTIONS] == [False] * 3
 
 
 @pytest.mark.parametrize("script", ["swirl_controls"], indirect=True)

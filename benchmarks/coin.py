@@ -1,0 +1,29 @@
+"""A reward that a coin decides, for `benchmarks/research_random.py`: what rises under it was not taught by a reward."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass
+
+from envs.papers.research.reward import ResearchReward, ResearchRewardConfig
+from rlsys.types import Reward, Transcript
+
+
+@dataclass(frozen=True, kw_only=True)
+class CoinRewardConfig(ResearchRewardConfig):
+    name: str = "benchmarks.coin.CoinReward"
+    heads: float = 0.5
+    """The share of answers that earn 1, whatever they say; the others earn 0."""
+
+
+class CoinReward(ResearchReward):
+    """ReSearch's parts stay, so that evaluations measure the same; `coin` adds what the coin's 0 or 1 lacks to them."""
+
+    def __init__(self, config: CoinRewardConfig) -> None:
+        super().__init__(config)
+        self._heads = config.heads
+
+    def __call__(self, transcript: Transcript) -> Reward:
+        scored = super().__call__(transcript)
+        value = float(random.random() < self._heads)
+        return Reward(value=value, parts={**scored.parts, "coin": value - scored.value})
