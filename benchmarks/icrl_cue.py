@@ -9,6 +9,8 @@ with what became of the predictions.
 
 from __future__ import annotations
 
+import json
+from functools import partial
 from pathlib import Path
 
 import icrl
@@ -52,6 +54,17 @@ def tell(report: Report, by_seed: ArmsBySeed) -> None:
     ends = [[arms[FADING]["end"][kind] for arms in by_seed.values()] for kind in (SAMPLED, GREEDY)]
     halves = ", ".join(str(arms[FADING][HALF] or "never") for arms in by_seed.values())
     report.row(f"3, 2, 1 and no examples, {STEPS} steps", None, *map(spread, ends), halves)
+    shown = json.loads(icrl.RESULTS.read_text())["seeds"]
+    pairs = {seed: (shown[str(seed)], arms) for seed, arms in by_seed.items() if str(seed) in shown}
+    if pairs:
+        report.head("difference over the seeds, at the end", SAMPLED, GREEDY)
+        leads = (study.paired(pairs, partial(_lead, kind=kind)) for kind in (SAMPLED, GREEDY))
+        report.row("examples that search - that answer", *leads)
+
+
+def _lead(pair: tuple[Arms, Arms], kind: str) -> float:
+    searching, answering = (arms[FADING]["end"][kind] for arms in pair)
+    return float(searching - answering)
 
 
 if __name__ == "__main__":

@@ -160,6 +160,8 @@ DIFFERENCES: dict[str, Callable[[Arms], float]] = {  # paired by seed
     ),
     "mean accuracy, with the penalty - without": lambda arms: during(arms[FIRST]) - during(arms["cosine"]),
     "mean accuracy, cosine with the penalty - classic": lambda arms: during(arms[FIRST]) - during(arms["classic"]),
+    "gain by rl, long chains": lambda arms: gain(arms["long chains"]),
+    "gain by rl, short chains": lambda arms: gain(arms["short chains"]),
     "gain by rl, long - short chains": lambda arms: gain(arms["long chains"]) - gain(arms["short chains"]),
 }
 

@@ -119,6 +119,11 @@ def tell(report: Report, by_seed: study.ArmsBySeed) -> None:
     for seed, arms in by_seed.items():
         for name, label in NAMES.items():
             report.row(label, str(seed), *(within(arms[name], kind) for kind in KINDS))
+    report.head("right answers on the way", "seed", "two examples, sampled", "after RL", "none, taught, greedy")
+    for seed, arms in by_seed.items():
+        by_moment = {(row["stage"], row["when"]): row for row in arms[LEARNED]["evaluations"]}
+        shown = [by_moment["examples", when]["shown"] for when in ("before", "after")]
+        report.row(NAMES[LEARNED], str(seed), *shown, by_moment["distil", "after"]["greedy"])
     report.head("right answers at the end", *KINDS)
     less = [study.paired(by_seed, partial(_less, kind=kind)) for kind in KINDS]
     report.row(f"{NAMES[LEARNED]}, less {NAMES[CONTROL]}", *less)

@@ -68,6 +68,7 @@ def main(
         tell(report, by_seed)
         if predictions:
             tell_predictions(report, by_seed, predictions, planned)
+        tell_minutes(report, options.results)
 
 
 def plan_of(options: argparse.Namespace, published: Path, seeds: Sequence[int]) -> Sequence[int]:
@@ -202,6 +203,15 @@ def tell_predictions(
         report.row(prediction.text, seeds, "yes" if outcome["shown"] else "no")
 
 
+def tell_minutes(report: Report, results: Path) -> None:
+    """What the runs of each seed took, on the machine that they ran on; by run, where the file has that."""
+    record = json.loads(results.read_text())
+    report.head("seed", "minutes", "of them")
+    for seed, minutes in record["minutes"].items():
+        by_run = record.get("minutes_by_run", {}).get(seed, {})
+        report.row(seed, minutes, ", ".join(f"{name} {run_minutes}" for name, run_minutes in by_run.items()) or None)
+
+
 def train_from_taught(
     seed: int, runs: Path, arms: Mapping[str, Sequence[str]], changes: Sequence[str]
 ) -> Iterator[tuple[str, Path]]:
@@ -234,7 +244,7 @@ def plot_seeds(axis: Any, at: Sequence[int], lines: Sequence[Sequence[float]], c
     axis.plot(at, [statistics.mean(values) for values in zip(*lines, strict=False)], color=colour, linewidth=2)
 
 
-def paired(by_seed: ArmsBySeed, difference: Callable[[Arms], float]) -> str:
+def paired(by_seed: Mapping[int, Any], difference: Callable[[Any], float]) -> str:
     """The mean over seeds of what two arms of one seed differ by, with its 95 % t-interval: +0.31 [+0.22, +0.40]."""
     values = [difference(arms) for arms in by_seed.values()]
     if len(values) < 2:

@@ -19,8 +19,8 @@ BUDGET = {
     "actors": 6_167,
     "learners": 5_920,
     "launch": 40_757,
-    "benchmarks": 9_946,
-    "tests": 88_949,
+    "benchmarks": 9_976,
+    "tests": 88_952,
 }
 
 

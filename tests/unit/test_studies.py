@@ -6,7 +6,7 @@ import argparse
 import importlib
 import json
 from pathlib import Path
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
@@ -48,6 +48,9 @@ def test_an_interrupted_study_keeps_its_seeds_and_continues(study: ModuleType, t
     written = json.loads(results.read_text())
     assert written["minutes"] == {"1": 2.1, "2": 2.1}
     assert written["minutes_by_run"] == dict.fromkeys(("1", "2"), {"a": 1.5, "b-c": 0.6})
+    told: list[tuple[Any, ...]] = []
+    study.tell_minutes(SimpleNamespace(head=lambda *_: None, row=lambda *cells: told.append(cells)), results)
+    assert told == [("1", 2.1, "a 1.5, b-c 0.6"), ("2", 2.1, "a 1.5, b-c 0.6")]
     results.write_text(json.dumps({key: value for key, value in written.items() if key != "minutes_by_run"}))
     study.collect(asked(tmp_path, 3), play_seed)  # into a file of an earlier version
     assert json.loads(results.read_text())["minutes_by_run"] == {"3": {"a": 1.5, "b-c": 0.6}}
