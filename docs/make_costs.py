@@ -30,32 +30,22 @@ MODELS = runpy.run_path(str(Path(__file__).with_name("served_models.py")))["serv
 
 @dataclass(frozen=True)
 class Assumed:
-    """tokens: of an answer, its prompt and what tools said. prefilled: of them not sampled; 0 where they were not told
-    apart. examples: that a stage with `epochs` over what an earlier stage makes goes through in one. tries: tasks
-    of a generate stage that names no number."""
+    """examples: that a stage with `epochs` over what an earlier stage makes goes through in one. tries: tasks of a
+    generate stage that names no number. How long answers are says the recipe: `about.answer_tokens`."""
 
-    tokens: int
-    prefilled: int = 0
     examples: int = 0
     tries: int = 0
 
 
 STATES = 3  # of a trajectory of SWiRL
 ASSUMED = {  # by the longest beginning of a recipe's name
-    "research": Assumed(3000),
-    # A prompt of 150 with 3, 2 or no examples of 350, and three results of 500; half of 10,000 x 5 answers are right.
-    "icrl": Assumed(5000, prefilled=700 + 3 * 500, examples=25_000),
-    "icrl/ablations/no-examples": Assumed(5000, prefilled=150 + 3 * 500, examples=25_000),
-    "icrl/ablations/search-r1": Assumed(5000, prefilled=150 + 3 * 500, examples=25_000),
-    "icrl/ablations/no-search": Assumed(1500),
-    "icrl/ablations/sft": Assumed(500),  # a question and its answer
-    "icrl/code": Assumed(8000, prefilled=700),  # the same; what a program prints is short
-    "graph_rl": Assumed(1500, examples=1000, tries=1000),
-    "swirl": Assumed(1500, examples=25_600 * STATES, tries=10_000),  # half of 50,000 trajectories pass the filter
-    "swirl/ablations/sft": Assumed(1500, examples=25_600, tries=10_000),
-    "swirl/ablations/gsm8k": Assumed(1500, examples=19_100 * STATES, tries=7473),
-    "long_cot": Assumed(6000, examples=200_000),  # of 240,000 answers of the teacher
-    "long_cot/ablations/base-model": Assumed(1500),
+    "": Assumed(),
+    "icrl": Assumed(examples=25_000),  # half of 10,000 x 5 answers are right
+    "graph_rl": Assumed(examples=1000, tries=1000),
+    "swirl": Assumed(examples=25_600 * STATES, tries=10_000),  # half of 50,000 trajectories pass the filter
+    "swirl/ablations/sft": Assumed(examples=25_600, tries=10_000),
+    "swirl/ablations/gsm8k": Assumed(examples=19_100 * STATES, tries=7473),
+    "long_cot": Assumed(examples=200_000),  # of 240,000 answers of the teacher
 }
 os.environ.setdefault("SERPER_KEY", "none")  # of live-web: nobody is asked here, but a key has to be there
 VERDICT_TOKENS = 1000  # of a question to SWiRL's judge; and of its answer, thoughts included
@@ -149,12 +139,12 @@ def time_stages(config: RunConfig, assumed: Assumed) -> Iterator[Timing]:
             hours = assumed.tries * config.recipe.generate.samples * (STATES + 1) / per_minute / 60
             yield Timing(stage.name, hours, hours)
         elif stage.kind != "eval" and not (stage.kind == "generate" and stage.config.generate.teacher.given):
-            alone = replace(config, stages=(as_rl(stage),))
+            alone, about = replace(config, stages=(as_rl(stage),)), config.recipe.about
             longest = time_recipe(alone)
-            assert longest is not None, stage.name
+            assert longest is not None and about.answer_tokens is not None, stage.name
             imitates = stage.kind in ("sft", "dpo")  # answers that this stage's limits did not end
-            tokens = assumed.tokens if imitates else min(assumed.tokens, round(longest.answers.packed))
-            usual = time_recipe(alone, tokens, assumed.prefilled)
+            tokens = about.answer_tokens if imitates else min(about.answer_tokens, round(longest.answers.packed))
+            usual = time_recipe(alone, tokens, about.prefill_tokens)
             assert usual is not None, stage.name
             hours, most = (hours_of(stage, assumed, timed) for timed in (usual, longest))
             yield Timing(stage.name, hours, max(hours, most), tokens)

@@ -18,7 +18,7 @@ from launch.tools.plan.plan import assume_machines, time_recipe
 from rlsys.config.recipe import RunConfig
 
 PAGE = Path(__file__).parent / "recipes.md"
-COSTS = runpy.run_path(str(Path(__file__).with_name("make_costs.py")))  # how long answers are
+COSTS = runpy.run_path(str(Path(__file__).with_name("make_costs.py")))  # how many examples a stage finds
 BEGIN, END = "<!-- python docs/make_needs.py -->", "<!-- end -->"
 HEAD = ("recipe and keys", "GPUs", "a rank, GB", "RAM of its node, GB", "/dev/shm, GB", "disk, GB", "services", "hours")
 
@@ -98,12 +98,12 @@ def services(config: RunConfig, nodes: Nodes) -> str:
 
 
 def hours(config: RunConfig, assumed: Any) -> str:
-    """Of the rl stages alone."""
-    timed = time_recipe(config, assumed.tokens, assumed.prefilled)
-    if timed is None:
-        return "not planned"
-    steps = sum(stage.steps for stage in config.stages if stage.kind == "rl")
-    return f"{steps * timed.forecast.seconds / 3600:.0f} at {assumed.tokens:,} tokens"
+    """Of the rl and stepwise stages alone."""
+    about = config.recipe.about
+    timed = time_recipe(config, about.answer_tokens, about.prefill_tokens)
+    assert timed is not None
+    steps = sum(COSTS["steps_of"](stage, assumed) for stage in config.stages if stage.kind in ("rl", "stepwise"))
+    return f"{steps * timed.forecast.seconds / 3600:.0f} at {about.answer_tokens:,} tokens"
 
 
 def main() -> None:

@@ -35,6 +35,7 @@ from launch.driver.stages.train import (
     check_gpus,
     check_offload,
     check_services,
+    gpus_of_services,
     has_trained_nothing,
     train,
     why_nothing,
@@ -211,7 +212,7 @@ def dry_run(config: RunConfig, progress: Progress, options: argparse.Namespace) 
         print(to_yaml(resolve_run(config, device)))
     print("# what follows from it" if whole else f"# {config.recipe.name} (-v: the resolved config before this)")
     timed = time_recipe(config)
-    time = [f"{'time (GPU)':<25} {line}" for line in (_time_lines(timed) if timed is not None else [])]
+    time = [f"{'time (GPU)':<25} {line}" for line in (_time_lines(config, timed) if timed is not None else [])]
     limits = [f"{'deadlines':<25} {line}" for line in (lines_of(config, timed) if problem is None else [])]
     disk = f"{'checkpoints (disk)':<25} {describe_room(room, place if runs_here else None)}"
     stop = f"{'stop':<25} {describe_stop(config, smallest_device(config.recipe.cluster))}"
@@ -267,10 +268,20 @@ def _reread(saved: Path) -> str:
     return to_yaml(compose(str(saved), [], saved=True))
 
 
-def _time_lines(timed: Timed) -> list[str]:
-    """With what they assume, which docs/recipes.md has with other lengths."""
-    length = f"at {timed.answers.packed:,.0f} tokens an answer, all as long as allowed"
-    return [*time_lines(timed), f"  {length} (`rlsys plan` with --answer-tokens N: at others)"]
+def _time_lines(config: RunConfig, timed: Timed) -> list[str]:
+    """At the limits, and at the length with which docs/recipes.md counts."""
+    longest, about = round(timed.answers.packed), config.recipe.about
+    length = f"at {longest:,} tokens an answer, all as long as allowed"
+    lines = [*time_lines(timed), f"  {length} (`rlsys plan` with --answer-tokens N: at others)"]
+    if about.prefill_tokens < (tokens := about.answer_tokens or longest) < longest:
+        usual = time_recipe(config, tokens, about.prefill_tokens)
+        assert usual is not None  # as the longest was
+        steps = sum(stage.steps for stage in config.stages if stage.kind in ("rl", "stepwise"))  # 0: epochs of a set
+        gpu_hours = steps * usual.forecast.seconds / 3600 * (usual.split.gpus + gpus_of_services(config))
+        all_steps = f": {steps} steps are {gpu_hours:,.0f} GPU-hours" if steps else ""
+        counted = f"{usual.forecast.seconds:.0f} s at {tokens:,} tokens{all_steps}"
+        lines.append(f"  {counted}; so counts docs/recipes.md, which has all stages, and money")
+    return lines
 
 
 def open_run(config: RunConfig, text: str, options: argparse.Namespace) -> tuple[RunDir, Path | None, DriverState]:

@@ -39,6 +39,11 @@ class AboutConfig:
     """Identifier of the paper on arXiv."""
     data: tuple[str, ...] = ()
     """Public data sets that the recipe reads, under their names in `rlsys data list`."""
+    answer_tokens: Optional[int] = None
+    """Tokens of an answer on average, prompt and results of tools included, with which docs/recipes.md and `--dry-run`
+    count hours. None: the longest that the limits allow."""
+    prefill_tokens: int = 0
+    """How many of them no engine samples: prompt, examples in it, results of tools. 0 where they are not told apart."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -14,13 +14,13 @@ FUNCTION_LINES, FILE_LINES = 60, 400
 # The most lines of Python in each folder. Growth is a decision: a change that needs more raises the number here, and
 # its commit says what the lines are worth; one that removes lines lowers it.
 BUDGET = {
-    "rlsys": 9_274,
+    "rlsys": 9_279,
     "envs": 27_658,
     "actors": 6_167,
     "learners": 5_920,
-    "launch": 40_757,
+    "launch": 40_768,
     "benchmarks": 9_976,
-    "tests": 88_952,
+    "tests": 88_953,
 }
 
 

@@ -185,7 +185,7 @@ def _time(config: RunConfig, source: Source, served: int | None) -> tuple[Timed 
     """(the run's, why there is none, the fastest divisions of the GPUs). served: None asks for no divisions."""
     recipe = rl_recipe(config, source.nodes)
     if recipe is None:
-        return None, "it has no rl stage", ()
+        return None, "it has no rl and no stepwise stage", ()
     try:
         timed = time_step(recipe, source)
     except BadInput as error:

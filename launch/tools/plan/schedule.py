@@ -47,8 +47,8 @@ class Timed:
 
 
 def rl_recipe(config: RunConfig, nodes: Nodes) -> RecipeConfig | None:
-    """Of the last rl stage, resolved; None without one."""
-    recipes = [stage.config for stage in config.stages if stage.kind == "rl"]
+    """Of the last stage that samples for every step, resolved; None without one."""
+    recipes = [stage.config for stage in config.stages if stage.kind in ("rl", "stepwise")]
     return resolve(recipes[-1], device_of(nodes)) if recipes else None
 
 
