@@ -217,6 +217,9 @@ def test_ablations_of_long_cot() -> None:
     }
     assert {value(configs[f"samples-16-{name}"], "algorithm.epochs") for name in rewards} == {2}
     assert rl_of(configs["qwen-classic"]).config.reward.kind == "classic"
+    for name in ("classic", "qwen-classic", "window-4k", "base-model"):  # figures 2, 5 to 7
+        during = rl_of(configs[name]).config.eval
+        assert during.every == 20 and during.sets["math500"].reward == {"kind": "base_model"}
 
 
 LONG_COT_TABLES = {  # 1, 3, 4, 2 and 5: what each ablation that the paper has numbers of shows beside ours, in percent
