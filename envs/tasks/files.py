@@ -13,6 +13,7 @@ import gzip
 import io
 import math
 import os
+import re
 import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -32,6 +33,8 @@ BROKEN_PACK = (EOFError, zlib.error, gzip.BadGzipFile)  # the last is an OSError
 EXACT = 2**53  # from here on a float stands for several whole numbers
 ARROW_FILE = b"ARROW1"  # how a file of Arrow's begins; a stream of it does not
 DELIMITERS = ",;\t"  # of CSV
+# An object whose first value that is no text and no number is its list of records, `data`.
+LISTED_UNDER_DATA = re.compile(rb'\{\s*("\w+"\s*:\s*("[^"\\]*"|[\w.+-]+)\s*,\s*)*"data"\s*:\s*\[\s*\{')
 LONGEST_CELL = 1 << 27  # characters of a CSV file's cell
 TSV_FIELDS = ("belief", "argument", "stance", "graph")  # ExplaGraphs, the only such file known, comes without a header
 
@@ -188,8 +191,8 @@ def open_records(path: str) -> Iterator[Located]:
         unit, rows = "line", _tsv(path)
     elif suffix == ".csv":
         unit, rows = "row", _csv(path)
-    elif suffix == ".json" and _is_json_array(path):
-        unit, rows = "record", _json_array(path)
+    elif suffix == ".json" and (items := _place_of_records(path)) is not None:
+        unit, rows = "record", _json_array(path, items)
     else:
         unit, rows = "line", read_jsonl(path)
     # `datasets` calls the shards of all splits alike: their folder tells them apart.
@@ -350,14 +353,15 @@ def _tsv(path: str) -> Iterator[tuple[int, Mapping[str, Any]]]:
         raise BadInput(f"not UTF-8 (byte 0x{error.object[error.start]:02x})", where=path) from error
 
 
-def _json_array(path: str) -> Iterator[tuple[int, Mapping[str, Any]]]:
+def _json_array(path: str, items: str) -> Iterator[tuple[int, Mapping[str, Any]]]:
+    """items: ijson's name of the place where the records are."""
     import ijson  # type: ignore[import-untyped]
 
     number = 0
     try:
         with open_data(path) as file:
             file.seek(len(codecs.BOM_UTF8) if file.read(3) == codecs.BOM_UTF8 else 0)
-            for value in ijson.items(file, "item", use_float=True):
+            for value in ijson.items(file, items, use_float=True):
                 number += 1
                 if not isinstance(value, dict):
                     raise BadInput(type(value).__name__, where=f"{path} record {number}", expected="a JSON object")
@@ -367,6 +371,10 @@ def _json_array(path: str) -> Iterator[tuple[int, Mapping[str, Any]]]:
         raise BadInput(f"not JSON ({reason}) after record {number}", where=path) from error
 
 
-def _is_json_array(path: str) -> bool:
+def _place_of_records(path: str) -> str | None:
+    """In a file of one JSON value: an array, or the list `data` of an object, as SQuAD's and BeerQA's. None: lines."""
     with read_errors_as_bad_input(path, ", expected a JSON-lines file"), open_data(path) as file:
-        return file.read(64).removeprefix(codecs.BOM_UTF8).lstrip().startswith(b"[")
+        beginning = file.read(4096).removeprefix(codecs.BOM_UTF8).lstrip()
+    if beginning.startswith(b"["):
+        return "item"
+    return "data.item" if LISTED_UNDER_DATA.match(beginning) else None

@@ -90,7 +90,7 @@ class ModelConfig:
     dtype: Literal["auto", "float32", "bfloat16"] = "auto"
     """Number format of the weights. auto: float32 on a CPU, bfloat16 on GPUs. bfloat16 on a CPU is mixed precision: the
     learner holds float32 weights and multiplies in bfloat16 where the processor multiplies bfloat16;
-    engines, deliveries and saved models have bfloat16 weights."""
+    engines, deliveries and saved models have bfloat16 weights. float16 is refused: it needs a scaled loss."""
     gradient_checkpointing: Optional[bool] = None
     """Whether activations are recomputed in the backward pass instead of kept: less memory, about a third more compute.
     null: true on GPUs, false on a CPU."""

@@ -15,12 +15,12 @@ FUNCTION_LINES, FILE_LINES = 60, 400
 # its commit says what the lines are worth; one that removes lines lowers it.
 BUDGET = {
     "rlsys": 9_279,
-    "envs": 27_658,
+    "envs": 27_666,
     "actors": 6_167,
     "learners": 5_920,
-    "launch": 40_768,
+    "launch": 40_787,
     "benchmarks": 9_976,
-    "tests": 88_953,
+    "tests": 88_992,
 }
 
 

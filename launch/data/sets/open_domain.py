@@ -116,6 +116,18 @@ OPEN_DOMAIN = (
             },
         ),
     ),
+    PublicSet(
+        name="beerqa",
+        title="BeerQA",
+        licence="CC BY-SA 4.0 of its sources, SQuAD and HotpotQA",
+        page="https://beerqa.github.io",
+        splits={
+            split: Files(names=(f"beerqa_{split}_v1.0.json",), count=count)
+            for split, count in {"train": 134_043, "dev": 14_121}.items()
+        },
+        rows=questions("src"),
+        passages=paragraphs,
+    ),
     PublicSet(  # in no paper here, but in every comparison of search
         name="popqa",
         title="PopQA",

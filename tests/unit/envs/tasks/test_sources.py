@@ -452,6 +452,23 @@ def test_json_arrays_are_read_record_by_record(tmp_path: Path) -> None:
     assert read_source(str(path))[0].task_id == "train.json:1"
 
 
+@pytest.mark.parametrize("head", ["", '"version": "1.0", "split": "dev", ', '\n "n": -1.5,\n "all": true,\n '])
+def test_records_under_data_of_an_object_are_read_and_a_row_with_such_a_column_is_a_row(
+    tmp_path: Path, head: str
+) -> None:
+    path, rows = (
+        tmp_path / "beerqa_dev_v1.0.json",
+        '[{"question": "q", "answers": ["a"]}, {"question": "r", "answers": ["b"]}]',
+    )
+    path.write_text(f'{{{head}"data": {rows}}}')
+    assert [task.answers for task in read_source(str(path))] == [("a",), ("b",)]
+    path.write_text(f'{{{head}"data": {rows[:-3]}')
+    with refused(where="beerqa_dev_v1.0.json", says="after record 1"):
+        read_source(str(path))
+    path.write_text('{"question": "q", "answers": ["a"], "data": ["x"]}\n{"question": "r", "answers": ["b"]}\n')
+    assert [task.task_id for task in read_source(str(path))] == [f"{path.name}:1", f"{path.name}:2"]
+
+
 def test_packed_files_are_read_as_they_are_unpacked(tmp_path: Path) -> None:
     rows = [{"question": "q", "answer": "a"}, {"question": "r", "answer": "b"}]
     plain = {

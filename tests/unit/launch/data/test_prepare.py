@@ -384,6 +384,25 @@ def test_what_cannot_be_read_is_told_and_too_much_of_it_stops(downloads: Path, t
     assert code == 2 and "not a manifest of `rlsys data prepare`" in err
 
 
+def test_beerqa_is_questions_with_the_articles_that_they_were_asked_of(tmp_path: Path, rlsys: Rlsys) -> None:
+    asked = [("q", "squad", [["X", "X is in Y."]]), ("r", "hotpotqa", [["X", "X is in Y."], ["Y", "Y is old."]])]
+    rows = [{"id": q, "src": src, "question": f"{q}?", "answers": ["a", "b"], "context": c} for q, src, c in asked]
+    published = {"version": "1.0", "split": "dev", "data": rows}
+    (tmp_path / "beerqa_dev_v1.0.json").write_text(json.dumps(published))
+    made = tmp_path / "made"
+    code, out, _ = rlsys("data", "prepare", "beerqa", "--from", tmp_path, "--partial", "--output", made)
+    assert code == 0 and "beerqa.dev has 2 records, 14,121 expected" in out
+    rows = list(records(made / "dev.jsonl"))
+    assert [(row["question"], row["answers"], row["src"]) for row in rows] == [
+        ("q?", ["a", "b"], "squad"),
+        ("r?", ["a", "b"], "hotpotqa"),
+    ]
+    assert [row["contents"] for row in records(made / "articles" / "dev.jsonl")] == [
+        '"X"\nX is in Y.',
+        '"Y"\nY is old.',
+    ]
+
+
 def test_several_files_for_one_split_are_refused_and_shards_are_one(
     downloads: Path, tmp_path: Path, rlsys: Rlsys
 ) -> None:
