@@ -207,9 +207,9 @@ OTHERS = {
 } | dict.fromkeys(
     (
         "agent_study", "curriculum", "distill", "graph_rl", "graph_rl_misread", "graph_rl_paths", "icrl", "icrl_cue",
-        "icrl_smollm2", "lag", "learning", "long_cot", "long_cot_rechecks", "long_cot_tries", "lora", "reasoning_gym",
-        "research", "research_controls", "research_random", "smollm2", "smollm2_rewards", "swirl", "swirl_controls",
-        "tools",
+        "icrl_smollm2", "icrl_smollm2_controls", "lag", "learning", "long_cot", "long_cot_rechecks", "long_cot_tries",
+        "lora", "reasoning_gym", "research", "research_controls", "research_random", "smollm2", "smollm2_rewards",
+        "swirl", "swirl_controls", "tools",
     ),
     "a study over seeds",
 )  # fmt: skip

@@ -224,6 +224,18 @@ def test_what_a_policy_samples_before_any_reward_is_counted(script: ModuleType, 
     assert [claim.holds(turned) for claim in script.PREDICTIONS] == [False] * 4
 
 
+@pytest.mark.parametrize("script", ["icrl_smollm2_controls"], indirect=True)
+def test_what_examples_that_show_nothing_leave_is_read_as_it_is_asked(script: ModuleType) -> None:
+    row = {"step": 10, "shown/greedy/accuracy": 0.1, "shown/sampled/accuracy": 0.05, "shown/sampled/calls": 0.04}
+    asked = script.numbers(row | {"alone/greedy/accuracy": 0.9}, "shown")
+    numbers = {"greedy/accuracy": 0.1, "greedy/calls": 0.0, "sampled/accuracy": 0.05, "sampled/calls": 0.04}
+    assert asked == {"step": 10} | numbers
+    right = {script.NONE: [asked | {"greedy/accuracy": 0.0, "sampled/accuracy": 0.02}], script.ANSWERING: [asked]}
+    wrong = {script.NONE: [asked], script.ANSWERING: [asked | {"sampled/calls": 0.06}]}
+    assert [claim.holds(right) for claim in script.PREDICTIONS] == [True, True]
+    assert [claim.holds(wrong) for claim in script.PREDICTIONS] == [False, False]
+
+
 @pytest.mark.parametrize("script", ["coin"], indirect=True)
 def test_a_coin_pays_whatever_is_said_and_measures_what_is(script: ModuleType) -> None:
     right = made.transcript(r"<think>t</think> <answer> \boxed{Paris} </answer>")
