@@ -24,7 +24,7 @@ from rlsys.config.output import CheckpointConfig, IncidentsConfig, TrajectoriesC
 from rlsys.config.rollout import RolloutConfig
 from rlsys.config.verdicts import VerdictsConfig
 from rlsys.config.window import WindowConfig
-from rlsys.errors import require
+from rlsys.errors import require, require_bounds
 
 DataSource = Union[str, dict[str, Optional[int]]]  # a stage, a path, or paths with how many examples of each
 
@@ -40,10 +40,15 @@ class AboutConfig:
     data: tuple[str, ...] = ()
     """Public data sets that the recipe reads, under their names in `rlsys data list`."""
     answer_tokens: Optional[int] = None
-    """Tokens of an answer on average, prompt and results of tools included, with which docs/recipes.md and `--dry-run`
-    count hours. None: the longest that the limits allow."""
+    """Mean length of an answer in tokens, prompt and results of tools included, with which docs/recipes.md and
+    `--dry-run` count hours. null: the longest that the limits allow."""
     prefill_tokens: int = 0
-    """How many of them no engine samples: prompt, examples in it, results of tools. 0 where they are not told apart."""
+    """Tokens in `about.answer_tokens` that no engine samples: prompt, examples in it, results of tools. 0 counts all of
+    them as sampled."""
+
+    def __post_init__(self) -> None:
+        require_bounds(self, "about.", "at least 1, or null", "answer_tokens")
+        require_bounds(self, "about.", "0 or more", "prefill_tokens")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -21,6 +21,7 @@ from tests.refused import refused
 OUTSIDE: dict[str, tuple[float, ...]] = {
     **dict.fromkeys(
         [
+            "about.answer_tokens",
             "model.scratch.hidden_size",
             "model.scratch.intermediate_size",
             "model.scratch.num_layers",
@@ -94,6 +95,7 @@ OUTSIDE: dict[str, tuple[float, ...]] = {
     ),
     **dict.fromkeys(
         [
+            "about.prefill_tokens",
             "rollout.infra_retries",
             "rollout.data_retries",
             "learner.warmup_steps",
