@@ -6,6 +6,7 @@ import random
 from dataclasses import dataclass
 
 from envs.papers.research.reward import ResearchReward, ResearchRewardConfig
+from envs.rewards.findings import make_finding
 from rlsys.types import Reward, Transcript
 
 
@@ -26,4 +27,6 @@ class CoinReward(ResearchReward):
     def __call__(self, transcript: Transcript) -> Reward:
         scored = super().__call__(transcript)
         value = float(random.random() < self._heads)
-        return Reward(value=value, parts={**scored.parts, "coin": value - scored.value})
+        rest = value - scored.value
+        tossed = make_finding("coin", "the coin, whatever was said", rest, transcript.messages, None)
+        return Reward(value=value, parts={**scored.parts, "coin": rest}, findings=(*self.findings(transcript), tossed))

@@ -54,8 +54,12 @@ def play_seed(seed: int, runs: Path) -> study.Arms:
 
 def numbers(row: dict[str, Any], asked: str) -> dict[str, Any]:
     """Of an evaluation; calls that were never made have no key in a row."""
-    keys = [f"{kind}/{number}" for kind in ("greedy", "sampled") for number in NUMBERS]
-    return {"step": row["step"]} | {key: row.get(f"{asked}/{key}", 0.0) for key in keys}
+    right = {f"{kind}/accuracy": row[f"{asked}/{kind}/accuracy"] for kind in ("greedy", "sampled")}
+    return (
+        {"step": row["step"]}
+        | right
+        | {key: row.get(f"{asked}/{key}", 0.0) for key in ("greedy/calls", "sampled/calls")}
+    )
 
 
 def tell(report: Report, by_seed: study.ArmsBySeed) -> None:

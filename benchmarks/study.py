@@ -206,6 +206,8 @@ def tell_predictions(
 def tell_minutes(report: Report, results: Path) -> None:
     """What the runs of each seed took, on the machine that they ran on; by run, where the file has that."""
     record = json.loads(results.read_text())
+    if not record.get("minutes"):
+        return
     report.head("seed", "minutes", "of them")
     for seed, minutes in record["minutes"].items():
         by_run = record.get("minutes_by_run", {}).get(seed, {})

@@ -31,7 +31,7 @@ MODELS = runpy.run_path(str(Path(__file__).with_name("served_models.py")))["serv
 @dataclass(frozen=True)
 class Assumed:
     """examples: that a stage with `epochs` over what an earlier stage makes goes through in one. tries: tasks of a
-    generate stage that names no number. How long answers are says the recipe: `about.answer_tokens`."""
+    generate stage that names no number. The recipe says how long answers are: `about.answer_tokens`."""
 
     examples: int = 0
     tries: int = 0

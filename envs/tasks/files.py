@@ -11,6 +11,7 @@ import csv
 import datetime
 import gzip
 import io
+import json
 import math
 import os
 import re
@@ -33,6 +34,7 @@ BROKEN_PACK = (EOFError, zlib.error, gzip.BadGzipFile)  # the last is an OSError
 EXACT = 2**53  # from here on a float stands for several whole numbers
 ARROW_FILE = b"ARROW1"  # how a file of Arrow's begins; a stream of it does not
 DELIMITERS = ",;\t"  # of CSV
+LONGEST_LINE = 1 << 20  # bytes of a row that is told from an object of many
 # An object whose first value that is no text and no number is its list of records, `data`.
 LISTED_UNDER_DATA = re.compile(rb'\{\s*("\w+"\s*:\s*("[^"\\]*"|[\w.+-]+)\s*,\s*)*"data"\s*:\s*\[\s*\{')
 LONGEST_CELL = 1 << 27  # characters of a CSV file's cell
@@ -372,9 +374,17 @@ def _json_array(path: str, items: str) -> Iterator[tuple[int, Mapping[str, Any]]
 
 
 def _place_of_records(path: str) -> str | None:
-    """In a file of one JSON value: an array, or the list `data` of an object, as SQuAD's and BeerQA's. None: lines."""
+    """In a file of one JSON value: an array, or the list `data` of an object, as BeerQA's. None: lines, of which each
+    may have such a column."""
     with read_errors_as_bad_input(path, ", expected a JSON-lines file"), open_data(path) as file:
-        beginning = file.read(4096).removeprefix(codecs.BOM_UTF8).lstrip()
+        beginning = file.read(LONGEST_LINE).removeprefix(codecs.BOM_UTF8).lstrip()
     if beginning.startswith(b"["):
         return "item"
-    return "data.item" if LISTED_UNDER_DATA.match(beginning) else None
+    if not LISTED_UNDER_DATA.match(beginning):
+        return None
+    line, _, rest = beginning.partition(b"\n")
+    try:
+        row = json.loads(line)
+    except ValueError:  # it ends further on
+        return "data.item"
+    return None if rest.strip() or {"question", "prompt"} & {*row} else "data.item"

@@ -42,7 +42,7 @@ from launch.driver.stages.train import (
 )
 from launch.tools.plan.deadlines import deadline_warnings, lines_of
 from launch.tools.plan.plan import time_recipe
-from launch.tools.plan.schedule import Timed
+from launch.tools.plan.schedule import Timed, sampling_stages
 from launch.tools.plan.show import time_lines
 from launch.tools.report.at_end import report_at_end
 from rlsys.config.recipe import RunConfig, StageConfig
@@ -276,11 +276,13 @@ def _time_lines(config: RunConfig, timed: Timed) -> list[str]:
     if about.prefill_tokens < (tokens := about.answer_tokens or longest) < longest:
         usual = time_recipe(config, tokens, about.prefill_tokens)
         assert usual is not None  # as the longest was
-        steps = sum(stage.steps for stage in config.stages if stage.kind in ("rl", "stepwise"))  # 0: epochs of a set
+        stages = sampling_stages(config)
+        steps = sum(stage.steps for stage in stages)
         gpu_hours = steps * usual.forecast.seconds / 3600 * (usual.split.gpus + gpus_of_services(config))
-        all_steps = f": {steps} steps are {gpu_hours:,.0f} GPU-hours" if steps else ""
-        counted = f"{usual.forecast.seconds:.0f} s at {tokens:,} tokens{all_steps}"
-        lines.append(f"  {counted}; so counts docs/recipes.md, which has all stages, and money")
+        known = all(stage.epochs is None for stage in stages)  # the others' steps are those of a set to come
+        all_steps = f": {steps} steps are {gpu_hours:,.0f} GPU-hours" if known else ""
+        counted = f"{usual.forecast.seconds:.0f} s at about.answer_tokens={tokens:,}{all_steps}"
+        lines.append(f"  {counted} (docs/recipes.md counts so, all stages, and money)")
     return lines
 
 

@@ -165,10 +165,11 @@ SWIRL = Recipe(
     "(configs/swirl/README.md says how they are added); the 300 ids, damaged in print: ours are drawn",
 )
 
-OF_SETS = {  # that a paper searches, or searches in
+OF_SETS = {  # those that are not one file for each split
     "wiki18": (_corpus(CORPUS_FILE, "wiki18.passages"),),
     "beerqa": (
         Part(file="dev.jsonl", sources=("beerqa.dev",), role=EVAL),
+        Part(file="train.jsonl", sources=("beerqa.train",), role=TRAIN),
         _corpus("articles/dev.jsonl", "beerqa.dev"),
     ),
 }

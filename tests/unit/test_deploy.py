@@ -284,8 +284,9 @@ def test_the_hook_stops_every_job_though_a_request_fails(tmp_path: Path) -> None
 FAKE_SLURM = {
     "scontrol": "echo localhost",
     "srun": 'while [ "$1" != bash ]; do shift; done; exec "$@"',
-    # Ray, while it waits for its nodes: the task is signalled, and the driver starts once that is noted, on its own node.
-    "ray": 'kill -TERM "$PPID"; sleep 0.3; until [ "$SLURM_NODEID" != 0 ] || [ -e "$DRIVER.stop" ]; do sleep 0.1; done; '
+    # Ray, while it waits for its nodes: the task is signalled, and the driver starts afterwards; on the node where it
+    # is to be stopped, once that is noted.
+    "ray": 'kill -TERM "$PPID"; sleep 0.3; until [ "$SLURM_NODEID" = 1 ] || [ -e "$DRIVER.stop" ]; do sleep 0.1; done; '
     'while [ "$1" != -- ]; do shift; done; shift; exec "$@"',
     "rlsys": 'touch "$STARTED"',
 }

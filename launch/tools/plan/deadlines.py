@@ -13,7 +13,7 @@ from launch.driver.evaluation.limits import evaluation_deadline
 from launch.driver.evaluation.sets import episodes_of, plays_of, recipes_played
 from launch.driver.stages.base import needs_engines, stage_of
 from launch.driver.stages.reads import holds
-from launch.tools.plan.schedule import Timed
+from launch.tools.plan.schedule import Timed, sampling_stages
 from rlsys import deadlines
 from rlsys.config.recipe import RecipeConfig, RunConfig, StageConfig
 from rlsys.deadlines import Derived
@@ -70,7 +70,7 @@ def _of_stage(stage: StageConfig) -> Iterator[tuple[str, str, Derived]]:
 
 
 def list_expected(recipe: RecipeConfig, timed: Timed, version_bytes: int) -> list[Expected]:
-    """recipe: of the rl stage that was timed. version_bytes: of the weights that a delivery carries."""
+    """recipe: of the stage that was timed. version_bytes: of the weights that a delivery carries."""
     speed, forecast = timed.speed, timed.forecast
     answer_s = max(tokens for group in timed.answers.groups for tokens, _ in group) * speed.seats
     answer_s /= speed.engine_rate(speed.seats)
@@ -91,13 +91,17 @@ def list_expected(recipe: RecipeConfig, timed: Timed, version_bytes: int) -> lis
 
 
 def deadline_warnings(config: RunConfig, timed: Timed | None) -> list[str]:
-    """What may be late, or is cut off for certain. timed: of the last rl stage, where that is known."""
+    """What may be late, or is cut off for certain. timed: of the last stage that samples, where that is known."""
     playing = [stage for stage in config.stages if needs_engines(config, stage)]
     warnings = [warning for stage in playing for warning in _too_short(stage)]
-    rl = [stage.config for stage in config.stages if stage.kind == "rl"]
-    if timed is not None and rl:
+    sampling = sampling_stages(config)
+    if timed is not None and sampling:
         size = model_size.model_bytes(config.recipe, expected_device(config.recipe.cluster))
-        warnings += [text for expected in list_expected(rl[-1], timed, size) if (text := expected.warning) is not None]
+        warnings += [
+            text
+            for expected in list_expected(sampling[-1].config, timed, size)
+            if (text := expected.warning) is not None
+        ]
     return list(dict.fromkeys(warnings))
 
 

@@ -61,7 +61,7 @@ class Forecast:
 
 
 def setting_of(recipe: RecipeConfig, speed: Speed) -> Setting:
-    """recipe: of an rl stage, resolved."""
+    """recipe: of an rl or stepwise stage, resolved."""
     loop, rollout = recipe.loop, recipe.rollout
     return Setting(
         groups_per_step=loop.groups_per_step,

@@ -27,8 +27,9 @@ from launch.tools.plan.schedule import (
     best_splits,
     can_alternate,
     fixed_of,
-    rl_recipe,
     same_kind,
+    sampling_recipe,
+    sampling_stages,
     time_step,
 )
 from launch.tools.plan.split import Split, keys_for, other_splits, split_of, with_split
@@ -158,8 +159,8 @@ def check_device(request: Request, nodes: Nodes) -> None:
 
 
 def check_window(config: RunConfig, answer_tokens: int | None) -> None:
-    """Raises BadInput for an answer, its prompt included, that the last rl stage's window does not hold."""
-    windows = [stage.config.engine.max_model_len for stage in config.stages if stage.kind == "rl"]
+    """Raises BadInput for an answer, its prompt included, that the planned stage's window does not hold."""
+    windows = [stage.config.engine.max_model_len for stage in sampling_stages(config)]
     if windows and (answer_tokens or 0) > windows[-1]:
         raise BadInput(key="--answer-tokens", found=answer_tokens, expected=f"up to engine.max_model_len={windows[-1]}")
 
@@ -183,7 +184,7 @@ def _calibrate(run: Path, config: RunConfig, sheets: Source, count: int) -> Cali
 
 def _time(config: RunConfig, source: Source, served: int | None) -> tuple[Timed | None, str, Sequence[Timed]]:
     """(the run's, why there is none, the fastest divisions of the GPUs). served: None asks for no divisions."""
-    recipe = rl_recipe(config, source.nodes)
+    recipe = sampling_recipe(config, source.nodes)
     if recipe is None:
         return None, "it has no rl and no stepwise stage", ()
     try:
@@ -217,7 +218,7 @@ def time_recipe(config: RunConfig, answer_tokens: int | None = None, prefill_tok
     answer_tokens: of an answer with its prompt; None takes the longest that the limits allow. prefill_tokens: of them.
     """
     nodes = assume_machines(config, gpus_of_services(config))
-    recipe = rl_recipe(config, nodes)
+    recipe = sampling_recipe(config, nodes)
     if nodes.card is None or recipe is None:
         return None
     shape = shape_for(config)

@@ -12,7 +12,7 @@ from launch.checks.memory_table import MemoryRow, format_rows, plural
 from launch.driver.stages.base import stage_of
 from launch.tools.plan.plan import Offer, Plan
 from launch.tools.plan.published import ACCURACY
-from launch.tools.plan.schedule import Timed
+from launch.tools.plan.schedule import Timed, sampling_stages
 from launch.tools.plan.speed import assumptions
 from launch.tools.plan.split import keys_for
 from launch.tools.plan.trace import Trace
@@ -71,7 +71,7 @@ def _env_lines(plan: Plan) -> list[str]:
 def _headline(plan: Plan) -> str:
     billions = plan.parameters / GIGA
     size = f"{billions:.1f} G" if billions >= 1 else f"{plan.parameters / 1e6:.1f} M"
-    loops = [stage for stage in plan.config.stages if stage.kind == "rl"]
+    loops = sampling_stages(plan.config)
     answers = ""
     if loops:
         loop = loops[-1].config.loop

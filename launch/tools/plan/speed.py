@@ -61,7 +61,7 @@ class Speed:
 def estimate(
     recipe: RecipeConfig, shape: ModelShape, dtype: str, nodes: Nodes, answers: Answers, network: float | None
 ) -> Speed:
-    """From the cards' data sheets: nothing is measured. recipe: of an rl stage, resolved. network: Gbit/s.
+    """From the cards' data sheets: nothing is measured. recipe: of an rl or stepwise stage, resolved. network: Gbit/s.
 
     Raises BadInput for a card without them.
     """

@@ -465,8 +465,11 @@ def test_records_under_data_of_an_object_are_read_and_a_row_with_such_a_column_i
     path.write_text(f'{{{head}"data": {rows[:-3]}')
     with refused(where="beerqa_dev_v1.0.json", says="after record 1"):
         read_source(str(path))
-    path.write_text('{"question": "q", "answers": ["a"], "data": ["x"]}\n{"question": "r", "answers": ["b"]}\n')
-    assert [task.task_id for task in read_source(str(path))] == [f"{path.name}:1", f"{path.name}:2"]
+    for count in (1, 2):
+        path.write_text('{"id": 3, "data": [{"k": 1}], "question": "q", "answers": ["a"]}\n' * count)
+        assert [task.question for task in read_source(str(path))] == ["q"] * count
+    path.write_text('{"data": ["x"], "question": "q", "answers": ["a"]}\n')
+    assert [task.question for task in read_source(str(path))] == ["q"]
 
 
 def test_packed_files_are_read_as_they_are_unpacked(tmp_path: Path) -> None:

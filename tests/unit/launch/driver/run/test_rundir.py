@@ -101,6 +101,7 @@ def test_a_run_of_an_earlier_version_that_had_fewer_keys_is_found(
     begun.mkdir(parents=True)
     old = yaml.safe_load(to_yaml(now))
     del old["engine"]["vllm"], old["rollout"]["in_flight"], old["cluster"]["env"]
+    old["about"] |= {"title": "of an earlier version", "answer_tokens": 7}  # trains nothing
     (begun / "config.yaml").write_text(yaml.safe_dump(old))
 
     def reread(saved: Path) -> str:

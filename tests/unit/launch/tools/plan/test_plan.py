@@ -99,6 +99,14 @@ def test_lengths_above_a_limit_are_refused_or_said(capsys: pytest.CaptureFixture
     assert above.startswith("answers of 16,000 tokens") and "14,336" in above
 
 
+def test_a_stepwise_stage_is_planned_as_one_of_rl_is(capsys: pytest.CaptureFixture[str]) -> None:
+    """SWiRL's window is 8,192 tokens, a step 1,024 actions; it waits 3,600 s for an update."""
+    assert run(["plan", "swirl", "--answer-tokens", "8193"]) == 2
+    assert "engine.max_model_len=8192" in capsys.readouterr().err
+    assert run(["plan", "swirl", "--answer-tokens", "1500"]) == 0
+    assert "1,024 answers a step of 1,500 tokens" in " ".join(capsys.readouterr().out.split())
+
+
 def test_the_command_is_one_that_a_shell_takes(capsys: pytest.CaptureFixture[str]) -> None:
     _, report = plan(capsys, "quickstart", "--nodes", "1x2cpu-24G", "env.instruction=Give the answer.")
     assert report["command"] == "rlsys train quickstart 'env.instruction=Give the answer.'"
