@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Iterator
 from typing import Any
 
@@ -17,3 +18,13 @@ def _no_ray() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(ray, "init", refuse)
         yield
+
+
+@pytest.fixture(autouse=True)
+def _own_signals() -> Iterator[None]:
+    """A command that ends in the tests' own process ignores signals from then on, as it would at its end; the children
+    of later tests would inherit that."""
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    yield
+    for number, handler in before.items():
+        signal.signal(number, handler)

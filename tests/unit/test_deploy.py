@@ -285,9 +285,8 @@ FAKE_SLURM = {
     "scontrol": "echo localhost",
     "srun": 'while [ "$1" != bash ]; do shift; done; exec "$@"',
     # Ray, while it waits for its nodes: the task is signalled, and the driver starts afterwards; on the node where it
-    # is to be stopped, once that is noted. A lone signal is noted late by a bash that is about to wait.
-    "ray": 'kill -TERM "$PPID"; sleep 0.3; '
-    'until [ "$SLURM_NODEID" = 1 ] || [ -e "$DRIVER.stop" ]; do kill -TERM "$PPID"; sleep 0.1; done; '
+    # is to be stopped, once that is noted.
+    "ray": 'kill -TERM "$PPID"; sleep 0.3; until [ "$SLURM_NODEID" = 1 ] || [ -e "$DRIVER.stop" ]; do sleep 0.1; done; '
     'while [ "$1" != -- ]; do shift; done; shift; exec "$@"',
     "rlsys": 'touch "$STARTED"',
 }
