@@ -49,8 +49,10 @@ class AboutConfig:
     def __post_init__(self) -> None:
         require_bounds(self, "about.", "at least 1, or null", "answer_tokens")
         require_bounds(self, "about.", "0 or more", "prefill_tokens")
-        fits = self.answer_tokens is None or self.prefill_tokens < self.answer_tokens
-        require(fits, "about.prefill_tokens", self.prefill_tokens, f"below about.answer_tokens={self.answer_tokens}")
+        fits = self.prefill_tokens < (self.answer_tokens or 1)
+        require(
+            fits, "about.prefill_tokens", self.prefill_tokens, f"0, or below about.answer_tokens={self.answer_tokens}"
+        )
 
 
 @dataclass(frozen=True, kw_only=True)

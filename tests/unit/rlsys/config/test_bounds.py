@@ -13,7 +13,7 @@ from launch.config.keys import recipe_keys
 from rlsys.config.curriculum import CurriculumConfig
 from rlsys.config.evaluation import EvalSet
 from rlsys.config.model import ScratchModel
-from rlsys.config.recipe import RecipeConfig
+from rlsys.config.recipe import AboutConfig, RecipeConfig
 from rlsys.errors import BadInput
 from tests.refused import refused
 
@@ -167,6 +167,13 @@ INSIDE: dict[str, tuple[float, ...]] = {
 def test_a_value_on_a_bound_is_taken(key: str, value: float) -> None:
     prefix, _, name = key.rpartition(".")
     assert getattr(SECTIONS[f"{prefix}."](**{name: value}), name) == value
+
+
+def test_the_prefilled_part_of_an_answer_is_below_the_whole() -> None:
+    assert AboutConfig(answer_tokens=2, prefill_tokens=1).prefill_tokens == 1
+    for answer_tokens in (None, 1):
+        with refused("about.prefill_tokens"):
+            AboutConfig(answer_tokens=answer_tokens, prefill_tokens=1)
 
 
 def test_heads_are_as_wide_as_vllm_has_kernels_for_and_one_is_enough() -> None:
