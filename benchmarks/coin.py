@@ -6,7 +6,7 @@ import random
 from dataclasses import dataclass
 
 from envs.papers.research.reward import ResearchReward, ResearchRewardConfig
-from envs.rewards.findings import make_finding
+from envs.rewards.findings import make_finding, sum_findings
 from rlsys.types import Reward, Transcript
 
 
@@ -25,8 +25,8 @@ class CoinReward(ResearchReward):
         self._heads = config.heads
 
     def __call__(self, transcript: Transcript) -> Reward:
-        scored = super().__call__(transcript)
-        value = float(random.random() < self._heads)
+        findings = self.findings(transcript)
+        scored, value = sum_findings(findings, self.parts), float(random.random() < self._heads)
         rest = value - scored.value
-        tossed = make_finding("coin", "the coin, whatever was said", rest, transcript.messages, None)
-        return Reward(value=value, parts={**scored.parts, "coin": rest}, findings=(*self.findings(transcript), tossed))
+        tossed = make_finding("coin", "the coin, whatever the answer is", rest, transcript.messages, None)
+        return Reward(value=value, parts={**scored.parts, "coin": rest}, findings=(*findings, tossed))

@@ -37,17 +37,14 @@ PREDICTIONS = (
 
 
 def play_seed(seed: int, runs: Path) -> Arms:
-    same = [f"seed={seed}", f"env.seed={seed}", "report=none", "stages.before=null", "stages.test=null"]
-    taught = runs / f"{seed}-taught"
-    study.train("research/tiny", taught, [*same, "stages.rl=null"])
-    arms: Arms = {}
-    for name, changes in ARMS.items():
-        folder = runs / f"{seed}-{name.replace(' ', '-')}"
-        start = ["stages.sft=null", f"model.path={study.weights(taught, TAUGHT)}"]
-        study.train("research/tiny", folder, [*same, *start, *changes])
-        filtered = [row["groups/filtered"] for row in study.rows(folder, "metrics") if row["stage"] == "rl"]
-        arms[name] = {"curve": research.curve(folder), FILTERED: round(statistics.mean(filtered), 3)}
-    return arms
+    asked_during = ["report=none", "stages.before=null", "stages.test=null"]
+    folders = study.train_from_taught(seed, runs, ARMS, recipe="research/tiny", steps=TAUGHT, of_all=asked_during)
+    return {name: numbers(folder) for name, folder in folders}
+
+
+def numbers(folder: Path) -> Arms:
+    filtered = [row["groups/filtered"] for row in study.rows(folder, "metrics") if row["stage"] == "rl"]
+    return {"curve": research.curve(folder), FILTERED: round(statistics.mean(filtered), 3)}
 
 
 def tell(report: Report, by_seed: ArmsBySeed) -> None:

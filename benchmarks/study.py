@@ -215,17 +215,24 @@ def tell_minutes(report: Report, results: Path) -> None:
 
 
 def train_from_taught(
-    seed: int, runs: Path, arms: Mapping[str, Sequence[str]], changes: Sequence[str]
+    seed: int,
+    runs: Path,
+    arms: Mapping[str, Sequence[str]],
+    changes: Sequence[str] = (),
+    *,
+    recipe: str = "quickstart",
+    steps: int = TAUGHT,
+    of_all: Sequence[str] = ("eval.tasks=200", "eval.samples=2", "eval.greedy=false"),
 ) -> Iterator[tuple[str, Path]]:
-    """The quickstart's first stage once, and from the weights that it leaves its second for each of the arms, which are
-    settings by name. `changes` go to the second stage of all."""
-    base_changes = [f"seed={seed}", f"env.seed={seed}", "eval.tasks=200", "eval.samples=2", "eval.greedy=false"]
+    """The recipe's stage `sft`, of so many steps, once, and from the weights that it leaves its stage `rl` for each of
+    the arms, which are settings by name. `changes` go to the second stage of all, `of_all` to both stages."""
+    base_changes = [f"seed={seed}", f"env.seed={seed}", *of_all]
     taught = runs / f"{seed}-taught"
-    train("quickstart", taught, [*base_changes, "stages.rl=null"])
-    start = ["stages.sft=null", f"model.path={weights(taught, TAUGHT)}", *changes]
+    train(recipe, taught, [*base_changes, "stages.rl=null"])
+    start = ["stages.sft=null", f"model.path={weights(taught, steps)}", *changes]
     for name, settings in arms.items():
         folder = runs / f"{seed}-{name.replace(' ', '-')}"
-        train("quickstart", folder, [*base_changes, *start, *settings])
+        train(recipe, folder, [*base_changes, *start, *settings])
         yield name, folder
 
 

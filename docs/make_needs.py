@@ -11,11 +11,11 @@ from typing import Any
 from launch.checks.gpu_memory import GIGA
 from launch.commands.config import fill_between
 from launch.config.compose import compose
+from launch.driver.stages.base import stages_with_rollouts
 from launch.driver.stages.train import gpus_of_services, services_of
 from launch.tools.plan.memory import device_of, plan_memory
 from launch.tools.plan.nodes import Nodes
 from launch.tools.plan.plan import assume_machines, time_recipe
-from launch.tools.plan.schedule import sampling_stages
 from rlsys.config.recipe import RunConfig
 
 PAGE = Path(__file__).parent / "recipes.md"
@@ -103,7 +103,7 @@ def hours(config: RunConfig, assumed: Any) -> str:
     about = config.recipe.about
     timed = time_recipe(config, about.answer_tokens, about.prefill_tokens)
     assert timed is not None
-    steps = sum(COSTS["steps_of"](stage, assumed) for stage in sampling_stages(config))
+    steps = sum(COSTS["steps_of"](stage, assumed) for stage in stages_with_rollouts(config))
     return f"{steps * timed.forecast.seconds / 3600:.0f} at {about.answer_tokens:,} tokens"
 
 

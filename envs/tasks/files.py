@@ -34,7 +34,7 @@ BROKEN_PACK = (EOFError, zlib.error, gzip.BadGzipFile)  # the last is an OSError
 EXACT = 2**53  # from here on a float stands for several whole numbers
 ARROW_FILE = b"ARROW1"  # how a file of Arrow's begins; a stream of it does not
 DELIMITERS = ",;\t"  # of CSV
-LONGEST_LINE = 1 << 20  # bytes of a row that is told from an object of many
+LONGEST_ROW = 1 << 20  # bytes of a line that is read to see whether it is a row, or an object that holds all rows
 # An object whose first value that is no text and no number is its list of records, `data`.
 LISTED_UNDER_DATA = re.compile(rb'\{\s*("\w+"\s*:\s*("[^"\\]*"|[\w.+-]+)\s*,\s*)*"data"\s*:\s*\[\s*\{')
 LONGEST_CELL = 1 << 27  # characters of a CSV file's cell
@@ -377,7 +377,7 @@ def _place_of_records(path: str) -> str | None:
     """In a file of one JSON value: an array, or the list `data` of an object, as BeerQA's. None: lines, of which each
     may have such a column."""
     with read_errors_as_bad_input(path, ", expected a JSON-lines file"), open_data(path) as file:
-        beginning = file.read(LONGEST_LINE).removeprefix(codecs.BOM_UTF8).lstrip()
+        beginning = file.read(LONGEST_ROW).removeprefix(codecs.BOM_UTF8).lstrip()
     if beginning.startswith(b"["):
         return "item"
     if not LISTED_UNDER_DATA.match(beginning):

@@ -28,7 +28,7 @@ from launch.driver.run.choose_run import choose_run_dir, refuse_foreign
 from launch.driver.run.exchanged import moved_data, refuse_exchanged
 from launch.driver.run.rundir import RunDir
 from launch.driver.stages.addresses import judge_and_teacher_endpoints
-from launch.driver.stages.base import needs_engines, recipes_with_rollouts, scored_recipes
+from launch.driver.stages.base import needs_engines, recipes_with_rollouts, scored_recipes, stages_with_rollouts
 from launch.driver.stages.train import (
     arithmetic,
     check,
@@ -42,7 +42,7 @@ from launch.driver.stages.train import (
 )
 from launch.tools.plan.deadlines import deadline_warnings, lines_of
 from launch.tools.plan.plan import time_recipe
-from launch.tools.plan.schedule import Timed, sampling_stages
+from launch.tools.plan.schedule import Timed
 from launch.tools.plan.show import time_lines
 from launch.tools.report.at_end import report_at_end
 from rlsys.config.recipe import RunConfig, StageConfig
@@ -273,10 +273,10 @@ def _time_lines(config: RunConfig, timed: Timed) -> list[str]:
     longest, about = round(timed.answers.packed), config.recipe.about
     length = f"at {longest:,} tokens an answer, all as long as allowed"
     lines = [*time_lines(timed), f"  {length} (`rlsys plan` with --answer-tokens N: at others)"]
-    if about.prefill_tokens < (tokens := about.answer_tokens or longest) < longest:
+    if (tokens := about.answer_tokens) is not None and tokens < longest:
         usual = time_recipe(config, tokens, about.prefill_tokens)
         assert usual is not None  # as the longest was
-        stages = sampling_stages(config)
+        stages = stages_with_rollouts(config)
         steps = sum(stage.steps for stage in stages)
         gpu_hours = steps * usual.forecast.seconds / 3600 * (usual.split.gpus + gpus_of_services(config))
         known = all(stage.epochs is None for stage in stages)  # the others' steps are those of a set to come

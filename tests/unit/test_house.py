@@ -14,13 +14,13 @@ FUNCTION_LINES, FILE_LINES = 60, 400
 # The most lines of Python in each folder. Growth is a decision: a change that needs more raises the number here, and
 # its commit says what the lines are worth; one that removes lines lowers it.
 BUDGET = {
-    "rlsys": 9_286,
+    "rlsys": 9_288,
     "envs": 27_676,
     "actors": 6_167,
     "learners": 5_920,
-    "launch": 40_806,
-    "benchmarks": 10_056,
-    "tests": 89_033,
+    "launch": 40_802,
+    "benchmarks": 10_054,
+    "tests": 89_037,
 }
 
 

@@ -200,10 +200,14 @@ def list_training(config: RunConfig) -> list[StageConfig]:
     return [stage for stage in config.stages if stage_of(stage.kind).has_length]
 
 
+def stages_with_rollouts(config: RunConfig) -> list[StageConfig]:
+    """The stages that learn from what engines play: rl and stepwise."""
+    return [stage for stage in list_training(config) if stage_of(stage.kind).plays]
+
+
 def recipes_with_rollouts(config: RunConfig) -> list[RecipeConfig]:
-    """The stages that learn from what engines play: their reference model may have an engine of its own."""
-    kinds = ((stage_of(stage.kind), stage.config) for stage in config.stages)
-    return [recipe for kind, recipe in kinds if kind.plays and kind.has_length]
+    """Those of these stages: their reference model may have an engine of its own."""
+    return [stage.config for stage in stages_with_rollouts(config)]
 
 
 def check_name(where: str, head: StageKeys) -> None:

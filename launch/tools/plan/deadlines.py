@@ -11,9 +11,9 @@ from launch.checks.machine import expected_device
 from launch.checks.teachers import teachers_of
 from launch.driver.evaluation.limits import evaluation_deadline
 from launch.driver.evaluation.sets import episodes_of, plays_of, recipes_played
-from launch.driver.stages.base import needs_engines, stage_of
+from launch.driver.stages.base import needs_engines, recipes_with_rollouts, stage_of
 from launch.driver.stages.reads import holds
-from launch.tools.plan.schedule import Timed, sampling_stages
+from launch.tools.plan.schedule import Timed
 from rlsys import deadlines
 from rlsys.config.recipe import RecipeConfig, RunConfig, StageConfig
 from rlsys.deadlines import Derived
@@ -91,17 +91,14 @@ def list_expected(recipe: RecipeConfig, timed: Timed, version_bytes: int) -> lis
 
 
 def deadline_warnings(config: RunConfig, timed: Timed | None) -> list[str]:
-    """What may be late, or is cut off for certain. timed: of the last stage that samples, where that is known."""
+    """What may be late, or is cut off for certain. timed: of the stage that is planned, where that is known."""
     playing = [stage for stage in config.stages if needs_engines(config, stage)]
     warnings = [warning for stage in playing for warning in _too_short(stage)]
-    sampling = sampling_stages(config)
-    if timed is not None and sampling:
+    planned = recipes_with_rollouts(config)
+    if timed is not None and planned:
         size = model_size.model_bytes(config.recipe, expected_device(config.recipe.cluster))
-        warnings += [
-            text
-            for expected in list_expected(sampling[-1].config, timed, size)
-            if (text := expected.warning) is not None
-        ]
+        expected = list_expected(planned[-1], timed, size)
+        warnings += [entry.warning for entry in expected if entry.warning is not None]
     return list(dict.fromkeys(warnings))
 
 

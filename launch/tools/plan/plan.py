@@ -16,7 +16,7 @@ from launch.checks.memory_table import MemoryRow
 from launch.checks.model_size import parameters, policy_shape
 from launch.checks.service_needs import ServiceNeed
 from launch.config.compose import compose
-from launch.driver.stages.base import needs_engines
+from launch.driver.stages.base import needs_engines, recipes_with_rollouts
 from launch.driver.stages.train import gpus_of_services, services_of
 from launch.tools.plan.calibrate import Calibration, calibrate
 from launch.tools.plan.memory import Memory, device_of, plan_memory, with_less_memory
@@ -27,9 +27,8 @@ from launch.tools.plan.schedule import (
     best_splits,
     can_alternate,
     fixed_of,
+    planned_recipe,
     same_kind,
-    sampling_recipe,
-    sampling_stages,
     time_step,
 )
 from launch.tools.plan.split import Split, keys_for, other_splits, split_of, with_split
@@ -160,7 +159,7 @@ def check_device(request: Request, nodes: Nodes) -> None:
 
 def check_window(config: RunConfig, answer_tokens: int | None) -> None:
     """Raises BadInput for an answer, its prompt included, that the planned stage's window does not hold."""
-    windows = [stage.config.engine.max_model_len for stage in sampling_stages(config)]
+    windows = [recipe.engine.max_model_len for recipe in recipes_with_rollouts(config)]
     if windows and (answer_tokens or 0) > windows[-1]:
         raise BadInput(key="--answer-tokens", found=answer_tokens, expected=f"up to engine.max_model_len={windows[-1]}")
 
@@ -184,7 +183,7 @@ def _calibrate(run: Path, config: RunConfig, sheets: Source, count: int) -> Cali
 
 def _time(config: RunConfig, source: Source, served: int | None) -> tuple[Timed | None, str, Sequence[Timed]]:
     """(the run's, why there is none, the fastest divisions of the GPUs). served: None asks for no divisions."""
-    recipe = sampling_recipe(config, source.nodes)
+    recipe = planned_recipe(config, source.nodes)
     if recipe is None:
         return None, "it has no rl and no stepwise stage", ()
     try:
@@ -218,7 +217,7 @@ def time_recipe(config: RunConfig, answer_tokens: int | None = None, prefill_tok
     answer_tokens: of an answer with its prompt; None takes the longest that the limits allow. prefill_tokens: of them.
     """
     nodes = assume_machines(config, gpus_of_services(config))
-    recipe = sampling_recipe(config, nodes)
+    recipe = planned_recipe(config, nodes)
     if nodes.card is None or recipe is None:
         return None
     shape = shape_for(config)

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 
 from launch.checks.gpu_memory import ModelShape
 from launch.config.placement import check_placement
+from launch.driver.stages.base import recipes_with_rollouts
 from launch.tools.plan.answers import Answers, assume_answers
 from launch.tools.plan.calibrate import Calibration
 from launch.tools.plan.forecast import Forecast, forecast, setting_of
@@ -14,7 +15,7 @@ from launch.tools.plan.memory import device_of, plan_memory
 from launch.tools.plan.nodes import Nodes
 from launch.tools.plan.speed import Speed, estimate
 from launch.tools.plan.split import Split, other_splits, split_of, with_split
-from rlsys.config.recipe import RecipeConfig, RunConfig, StageConfig
+from rlsys.config.recipe import RecipeConfig, RunConfig
 from rlsys.errors import BadInput
 from rlsys.system.device import dtype_of, require_resolved, resolve
 
@@ -46,15 +47,10 @@ class Timed:
     forecast: Forecast
 
 
-def sampling_stages(config: RunConfig) -> list[StageConfig]:
-    """Whose every step trains on answers that engines sample for it: they are planned, the last one for all."""
-    return [stage for stage in config.stages if stage.kind in ("rl", "stepwise")]
-
-
-def sampling_recipe(config: RunConfig, nodes: Nodes) -> RecipeConfig | None:
-    """Of the last of them, resolved; None without one."""
-    stages = sampling_stages(config)
-    return resolve(stages[-1].config, device_of(nodes)) if stages else None
+def planned_recipe(config: RunConfig, nodes: Nodes) -> RecipeConfig | None:
+    """Of the last stage that learns from what engines play, resolved; None without one."""
+    recipes = recipes_with_rollouts(config)
+    return resolve(recipes[-1], device_of(nodes)) if recipes else None
 
 
 def time_step(recipe: RecipeConfig, source: Source) -> Timed:
@@ -90,7 +86,7 @@ def _speed(recipe: RecipeConfig, source: Source) -> tuple[Speed, Answers]:
 
 def fixed_of(config: RunConfig, sheets: Source) -> float:
     """What an engine's step takes without any sequence, as so many sequences, by the card's data sheet; 0 without."""
-    recipe = sampling_recipe(config, sheets.nodes)
+    recipe = planned_recipe(config, sheets.nodes)
     try:
         speed = _speed(recipe, sheets)[0] if recipe is not None else None
     except BadInput:
@@ -118,7 +114,7 @@ def best_splits(
         if split.workers > MOST_ENGINES:
             continue
         divided = with_split(config, split)
-        recipe = sampling_recipe(divided, nodes)
+        recipe = planned_recipe(divided, nodes)
         if recipe is None or plan_memory(divided, nodes, served).problem is not None:
             continue
         timed.append((_bound(recipe, source), split, recipe))

@@ -9,10 +9,10 @@ from typing import Any
 
 from launch.checks.gpu_memory import GIGA
 from launch.checks.memory_table import MemoryRow, format_rows, plural
-from launch.driver.stages.base import stage_of
+from launch.driver.stages.base import stage_of, stages_with_rollouts
 from launch.tools.plan.plan import Offer, Plan
 from launch.tools.plan.published import ACCURACY
-from launch.tools.plan.schedule import Timed, sampling_stages
+from launch.tools.plan.schedule import Timed
 from launch.tools.plan.speed import assumptions
 from launch.tools.plan.split import keys_for
 from launch.tools.plan.trace import Trace
@@ -71,7 +71,7 @@ def _env_lines(plan: Plan) -> list[str]:
 def _headline(plan: Plan) -> str:
     billions = plan.parameters / GIGA
     size = f"{billions:.1f} G" if billions >= 1 else f"{plan.parameters / 1e6:.1f} M"
-    loops = sampling_stages(plan.config)
+    loops = stages_with_rollouts(plan.config)
     answers = ""
     if loops:
         loop = loops[-1].config.loop

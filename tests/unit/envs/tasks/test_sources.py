@@ -456,10 +456,8 @@ def test_json_arrays_are_read_record_by_record(tmp_path: Path) -> None:
 def test_records_under_data_of_an_object_are_read_and_a_row_with_such_a_column_is_a_row(
     tmp_path: Path, head: str
 ) -> None:
-    path, rows = (
-        tmp_path / "beerqa_dev_v1.0.json",
-        '[{"question": "q", "answers": ["a"]}, {"question": "r", "answers": ["b"]}]',
-    )
+    path = tmp_path / "beerqa_dev_v1.0.json"
+    rows = '[{"question": "q", "answers": ["a"]}, {"question": "r", "answers": ["b"]}]'
     path.write_text(f'{{{head}"data": {rows}}}')
     assert [task.answers for task in read_source(str(path))] == [("a",), ("b",)]
     path.write_text(f'{{{head}"data": {rows[:-3]}')

@@ -160,9 +160,8 @@ def test_training_on_made_up_graphs_needs_no_file_and_has_no_figure_of_the_paper
     assert run(["train", "graph_rl/ablations/generated", "--dry-run"]) == 0
     out, err = capsys.readouterr()
     assert err == "" and "\n#   missing" not in out and "at 2,048 tokens an answer, all as long as allowed" in out
-    assert re.search(
-        r"\d+ s at about.answer_tokens=1,500: 250 steps are 4\d GPU-hours", out
-    )  # as in the table of docs/recipes.md
+    # As in the table of docs/recipes.md:
+    assert re.search(r"\d+ s at about.answer_tokens=1,500: 250 steps are 4\d GPU-hours", out)
     sets = compose("graph_rl/ablations/generated", []).stages[-1].config.eval.sets
     assert list(sets) == ["graphs"] and set(sets["graphs"].paper.values()) == {None}
     asked = [

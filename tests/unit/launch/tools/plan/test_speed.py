@@ -10,7 +10,7 @@ from launch.checks.gpu_memory import shape_of
 from launch.checks.known_models import KNOWN
 from launch.config.compose import compose
 from launch.tools.plan.nodes import Nodes, parse_nodes
-from launch.tools.plan.schedule import Source, Timed, best_splits, same_kind, sampling_recipe, time_step
+from launch.tools.plan.schedule import Source, Timed, best_splits, planned_recipe, same_kind, time_step
 from launch.tools.plan.speed import token_flops
 from launch.tools.plan.split import split_of, with_split
 from rlsys.config.recipe import RunConfig
@@ -26,7 +26,7 @@ def source(nodes: Nodes, answer_tokens: int, name: str = "Qwen/Qwen2.5-7B") -> S
 
 def timed(config: RunConfig, at: Source, ranks: int, workers: int) -> Timed:
     divided = with_split(config, replace(split_of(config.recipe), ranks=ranks, workers=workers))
-    recipe = sampling_recipe(divided, at.nodes)
+    recipe = planned_recipe(divided, at.nodes)
     assert recipe is not None
     return time_step(recipe, at)
 
@@ -62,7 +62,7 @@ def test_an_offloaded_optimizer_is_passed_over_at_each_of_its_steps(seven: RunCo
         terms = replace(offloaded.algorithm, epochs=epochs, minibatches=minibatches)
         recipe = replace(offloaded, algorithm=terms)
         stage = replace(seven.stages[0], config=recipe)
-        rl_config = sampling_recipe(replace(seven, recipe=recipe, stages=(stage,)), TWO)
+        rl_config = planned_recipe(replace(seven, recipe=recipe, stages=(stage,)), TWO)
         assert rl_config is not None
         return time_step(rl_config, source(TWO, 2048)).speed.fixed_s
 
@@ -72,7 +72,7 @@ def test_an_offloaded_optimizer_is_passed_over_at_each_of_its_steps(seven: RunCo
 
 def test_a_token_of_the_7b_model_takes_63_gflop(seven: RunConfig) -> None:
     """3 x 2 x 7.07 G of matrices and head, 28 layers x 4 x 3,584 for each of 4,096 pairs; a forward pass more."""
-    recipe, shape = sampling_recipe(seven, TWO), shape_of(KNOWN["Qwen/Qwen2.5-7B"])
+    recipe, shape = planned_recipe(seven, TWO), shape_of(KNOWN["Qwen/Qwen2.5-7B"])
     assert recipe is not None and shape is not None
     assert token_flops(recipe, shape, 4096) == pytest.approx(63.1e9, rel=0.01)
     once = replace(recipe, model=replace(recipe.model, gradient_checkpointing=False))
@@ -83,7 +83,7 @@ def test_a_token_of_the_7b_model_takes_63_gflop(seven: RunConfig) -> None:
 
 def test_under_an_adapter_frozen_matrices_cost_three_passes_of_four(seven: RunConfig) -> None:
     """Their gradient is left out: 2 x 7.07 G. Rank 32 has 80.7 M parameters, trained in all passes."""
-    recipe, shape = sampling_recipe(seven, TWO), shape_of(KNOWN["Qwen/Qwen2.5-7B"])
+    recipe, shape = planned_recipe(seven, TWO), shape_of(KNOWN["Qwen/Qwen2.5-7B"])
     assert recipe is not None and shape is not None
     adapted = replace(recipe, model=replace(recipe.model, lora=replace(recipe.model.lora, rank=32)))
     whole, frozen = token_flops(recipe, shape, 8192), 2 * 7.07e9
@@ -151,13 +151,13 @@ def test_an_adapter_is_what_is_written_carried_loaded_and_offloaded(seven: RunCo
     """Of rank 32: 80.7 M parameters, 161 MB a version, of which each of ten ranks writes a part."""
     keys = ["model.lora.rank=32", "learner.ranks=10", "rollout.workers=3", "engine.tensor_parallel=2"]
     config, version = compose(SEVEN, [*keys, "learner.offload=optimizer"]), 161.5e6
-    recipe = sampling_recipe(config, TWO)
+    recipe = planned_recipe(config, TWO)
     assert recipe is not None
     speed = time_step(recipe, source(TWO, 2048)).speed
     assert speed.export_s == pytest.approx(version / 10 / 0.7e9, rel=0.01)
     assert speed.carry_s == pytest.approx(version * 8 / 100e9 / 0.98, rel=0.01)
     assert speed.load_s == pytest.approx(version / 4e9 + 0.43, rel=0.01)  # whole, by both processes of an engine
     assert speed.fixed_s == pytest.approx(28 * version / 2 / 10 / 1e10, rel=0.01)
-    whole = sampling_recipe(compose(SEVEN, keys[1:]), TWO)
+    whole = planned_recipe(compose(SEVEN, keys[1:]), TWO)
     assert whole is not None
     assert speed.base_s == time_step(whole, source(TWO, 2048)).speed.base_s  # an engine still reads the whole model
