@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from envs.papers.research.reward import ResearchReward, ResearchRewardConfig
 from envs.rewards.findings import make_finding, sum_findings
+from rlsys.errors import require_bounds
 from rlsys.types import Reward, Transcript
 
 
@@ -15,6 +16,9 @@ class CoinRewardConfig(ResearchRewardConfig):
     name: str = "benchmarks.coin.CoinReward"
     heads: float = 0.5
     """The share of answers that earn 1, whatever they say; the others earn 0."""
+
+    def __post_init__(self) -> None:
+        require_bounds(self, "reward.", "between 0 and 1", "heads")
 
 
 class CoinReward(ResearchReward):

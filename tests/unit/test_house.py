@@ -19,8 +19,8 @@ BUDGET = {
     "actors": 6_167,
     "learners": 5_920,
     "launch": 40_802,
-    "benchmarks": 10_054,
-    "tests": 89_037,
+    "benchmarks": 10_058,
+    "tests": 89_040,
 }
 
 

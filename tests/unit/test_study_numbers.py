@@ -13,6 +13,7 @@ import pytest
 from launch.config.compose import compose
 from tests.makers import made
 from tests.paths import ROOT
+from tests.refused import refused
 
 
 @pytest.fixture
@@ -242,6 +243,8 @@ def test_a_coin_pays_whatever_is_said_and_measures_what_is(script: ModuleType) -
     for heads in (0.0, 1.0):
         reward = script.CoinReward(script.CoinRewardConfig(heads=heads))(right)
         assert (reward.value, reward.parts) == (heads, {"f1": 1.0, "format": 0.0, "coin": heads - 1.0})
+    with refused("reward.heads"):
+        script.CoinRewardConfig(heads=1.5)
 
 
 @pytest.mark.parametrize("script", ["research_random"], indirect=True)
